@@ -1,0 +1,214 @@
+//! The memory budget: exact counters per part, grants for work that is about to start, levels of pressure.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What bytes are used for; one gauge each in `metricsstore_memory_bytes{part=…}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Part {
+    /// Label names and values, each stored once.
+    Symbols,
+    /// Group, residual and series tables and the lookup over them.
+    Identity,
+    /// Bitmaps from label pairs to groups and residuals.
+    Postings,
+    /// Raw label bytes' hash to series id.
+    RawCache,
+    /// Fixed state of each open column and timestamp stream.
+    SeriesState,
+    /// Encoded samples that are not yet sealed.
+    HeadPayload,
+    /// Directories of the sealed segments.
+    Segments,
+    /// Buffers of the write-ahead log.
+    Wal,
+    /// Request bodies and scraped pages with what is decoded from them.
+    Ingest,
+    /// Running queries.
+    Query,
+    /// Pages read from disk.
+    PageCache,
+}
+
+impl Part {
+    /// Every part, in the order of the enum.
+    pub const ALL: [Part; 11] = [
+        Part::Symbols,
+        Part::Identity,
+        Part::Postings,
+        Part::RawCache,
+        Part::SeriesState,
+        Part::HeadPayload,
+        Part::Segments,
+        Part::Wal,
+        Part::Ingest,
+        Part::Query,
+        Part::PageCache,
+    ];
+
+    /// The value of the `part` label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Part::Symbols => "symbols",
+            Part::Identity => "identity",
+            Part::Postings => "postings",
+            Part::RawCache => "raw_cache",
+            Part::SeriesState => "series_state",
+            Part::HeadPayload => "head_payload",
+            Part::Segments => "segments",
+            Part::Wal => "wal",
+            Part::Ingest => "ingest",
+            Part::Query => "query",
+            Part::PageCache => "page_cache",
+        }
+    }
+}
+
+/// How full the budget is. Each level includes what the lower ones do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Below 70 %: nothing is shed.
+    Normal,
+    /// From 70 %: caches shrink, the allocator gives pages back.
+    Shrink,
+    /// From 80 %: open columns are sealed early, merging pauses.
+    SealEarly,
+    /// From 88 %: heavy queries queue, then are refused.
+    RefuseQueries,
+    /// From 93 %: new series are refused.
+    RefuseSeries,
+    /// From 97 %: writes are refused, scrapes are skipped.
+    RefuseWrites,
+}
+
+/// The bytes are not to be had; says how many were asked for and how many were left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{asked} bytes of memory are not to be had: {left} of {limit} bytes are left")]
+pub struct Exhausted {
+    /// Bytes asked for.
+    pub asked: u64,
+    /// Bytes left.
+    pub left: u64,
+    /// The limit they are counted against.
+    pub limit: u64,
+}
+
+#[derive(Debug)]
+struct Counters {
+    limit: AtomicU64,
+    parts: [AtomicU64; Part::ALL.len()],
+}
+
+/// The budget of one store. Cloning gives another handle to the same counters.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    counters: Arc<Counters>,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes.
+    pub fn new(limit: u64) -> Budget {
+        Budget { counters: Arc::new(Counters { limit: AtomicU64::new(limit), parts: Default::default() }) }
+    }
+
+    /// A budget that is never exhausted, for tests and tools.
+    pub fn unlimited() -> Budget {
+        Budget::new(u64::MAX)
+    }
+
+    /// The bytes in force.
+    pub fn limit(&self) -> u64 {
+        self.counters.limit.load(Relaxed)
+    }
+
+    /// Changes the bytes in force while running.
+    pub fn set_limit(&self, limit: u64) {
+        self.counters.limit.store(limit, Relaxed);
+    }
+
+    /// Counted bytes of one part.
+    pub fn part(&self, part: Part) -> u64 {
+        self.counters.parts[part as usize].load(Relaxed)
+    }
+
+    /// Counted bytes of all parts.
+    pub fn counted(&self) -> u64 {
+        Part::ALL.iter().map(|&part| self.part(part)).sum()
+    }
+
+    /// Adds `bytes` to a part, unconditionally: for growth that has already been admitted.
+    pub fn add(&self, part: Part, bytes: u64) {
+        self.counters.parts[part as usize].fetch_add(bytes, Relaxed);
+    }
+
+    /// Takes `bytes` off a part.
+    pub fn sub(&self, part: Part, bytes: u64) {
+        self.counters.parts[part as usize].fetch_sub(bytes, Relaxed);
+    }
+
+    /// Sets a part's bytes, for parts whose owner measures itself.
+    pub fn set(&self, part: Part, bytes: u64) {
+        self.counters.parts[part as usize].store(bytes, Relaxed);
+    }
+
+    /// A grant of at most `limit` bytes for one piece of work, counted under `part`.
+    pub fn grant(&self, part: Part, limit: u64) -> Grant {
+        Grant { shared: Arc::new(GrantShared { budget: self.clone(), part, limit, used: AtomicU64::new(0) }) }
+    }
+}
+
+#[derive(Debug)]
+struct GrantShared {
+    budget: Budget,
+    part: Part,
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Drop for GrantShared {
+    fn drop(&mut self) {
+        self.budget.sub(self.part, *self.used.get_mut());
+    }
+}
+
+/// The right to use bytes for one piece of work (a query, a request). What is still reserved is given back when the
+/// last handle is dropped.
+#[derive(Debug, Clone)]
+pub struct Grant {
+    shared: Arc<GrantShared>,
+}
+
+impl Grant {
+    /// A grant without bounds, for tests and tools.
+    pub fn unlimited() -> Grant {
+        Budget::unlimited().grant(Part::Query, u64::MAX)
+    }
+
+    /// Reserves `bytes` until they are released or the grant ends.
+    pub fn reserve(&self, bytes: u64) -> Result<(), Exhausted> {
+        let shared = &*self.shared;
+        let taken = shared.used.fetch_update(Relaxed, Relaxed, |used| {
+            used.checked_add(bytes).filter(|&sum| sum <= shared.limit)
+        });
+        match taken {
+            Ok(_) => {
+                shared.budget.add(shared.part, bytes);
+                Ok(())
+            }
+            Err(used) => Err(Exhausted { asked: bytes, left: shared.limit - used, limit: shared.limit }),
+        }
+    }
+
+    /// Gives `bytes` back early.
+    pub fn release(&self, bytes: u64) {
+        self.shared.used.fetch_sub(bytes, Relaxed);
+        self.shared.budget.sub(self.shared.part, bytes);
+    }
+
+    /// Bytes reserved now.
+    pub fn used(&self) -> u64 {
+        self.shared.used.load(Relaxed)
+    }
+}

@@ -1,0 +1,1 @@
+//! A simulated file system and clock: loses, tears and reorders unsynced writes at a crash, and fails on demand.
