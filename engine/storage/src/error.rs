@@ -1,0 +1,80 @@
+//! What can go wrong below the store's face.
+use std::io;
+use std::path::Path;
+
+use metricsstore_model::read::ReadError;
+
+/// Why the store could not be opened or maintained.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// Another process has the directory.
+    #[error(
+        "the data directory {dir} is in use by another process; stop it or choose another --storage.tsdb.path"
+    )]
+    Locked {
+        /// The data directory.
+        dir: String,
+    },
+    /// The file system failed.
+    #[error("cannot {what} {file}: {error}")]
+    Io {
+        /// What was tried: "read", "create", "sync" …
+        what: &'static str,
+        /// The file.
+        file: String,
+        /// The system's words.
+        #[source]
+        error: io::Error,
+    },
+    /// Stored bytes are not what was written.
+    #[error("{file} is damaged at byte {offset}: {what}")]
+    Corrupt {
+        /// The file.
+        file: String,
+        /// Byte offset.
+        offset: u64,
+        /// What was found.
+        what: String,
+    },
+    /// The file was written by a newer release.
+    #[error(
+        "{file} has format version {found}, this release reads up to {supported}; run the release that wrote it"
+    )]
+    Version {
+        /// The file.
+        file: String,
+        /// The version in the file.
+        found: u32,
+        /// The newest version that is understood.
+        supported: u32,
+    },
+    /// Replay would need more memory than the budget allows.
+    #[error("replay needs more memory than the budget of {limit} bytes allows; raise the memory limit")]
+    Memory {
+        /// The budget in force.
+        limit: u64,
+    },
+}
+
+impl StorageError {
+    /// An I/O error with its circumstances.
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StorageError {
+        let file = path.display().to_string();
+        move |error| StorageError::Io { what, file, error }
+    }
+
+    /// Damage found in `path`.
+    pub(crate) fn corrupt(path: &Path, offset: u64, what: impl Into<String>) -> StorageError {
+        StorageError::Corrupt { file: path.display().to_string(), offset, what: what.into() }
+    }
+}
+
+impl From<StorageError> for ReadError {
+    fn from(error: StorageError) -> ReadError {
+        match error {
+            StorageError::Corrupt { file, offset, what } => ReadError::Corrupt { file, offset, what },
+            StorageError::Io { file, error, .. } => ReadError::Io { file, reason: error.to_string() },
+            other => ReadError::Io { file: "the data directory".into(), reason: other.to_string() },
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What the store is told, and what it tells about itself.
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// When an append with [`metricsstore_model::Acknowledge::Durable`] may return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WalSync {
+    /// After a sync of the log that covers its samples (the default).
+    Commit,
+    /// After the write; [`crate::Store::maintain`] syncs the log. A power failure may cost the last second.
+    Interval,
+}
+
+/// How a store is opened.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// The data directory; created when it does not exist.
+    pub dir: PathBuf,
+    /// Writers in memory; 0 stands for 1. May differ at every start.
+    pub shards: usize,
+    /// How long samples are kept, by the wall clock; `None` keeps everything.
+    pub retention_ms: Option<i64>,
+    /// How much older than its series' newest sample a sample may be; 0 accepts none.
+    pub out_of_order_window_ms: i64,
+    /// `--storage.tsdb.min-block-duration`: half of it is how far a lagging series may stay behind the newest
+    /// sample of the store.
+    pub block_duration_ms: i64,
+    /// When an append is acknowledged.
+    pub wal_sync: WalSync,
+}
+
+impl StoreOptions {
+    /// Prometheus' defaults for a directory: 15 days, blocks of 2 hours, nothing out of order.
+    pub fn new(dir: impl Into<PathBuf>) -> StoreOptions {
+        StoreOptions {
+            dir: dir.into(),
+            shards: 1,
+            retention_ms: Some(15 * 24 * 3_600_000),
+            out_of_order_window_ms: 0,
+            block_duration_ms: 2 * 3_600_000,
+            wal_sync: WalSync::Commit,
+        }
+    }
+}
+
+/// How far a start has come; read by others while [`crate::Store::open`] runs. Counts log segments.
+#[derive(Debug, Default)]
+pub struct Progress {
+    first: AtomicU64,
+    last: AtomicU64,
+    current: AtomicU64,
+    state: AtomicU32,
+}
+
+/// Where a start stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgressState {
+    /// Replay has not begun.
+    Waiting,
+    /// Replay runs.
+    InProgress,
+    /// The store serves.
+    Done,
+}
+
+impl Progress {
+    /// Where the start stands.
+    pub fn state(&self) -> ProgressState {
+        match self.state.load(Relaxed) {
+            0 => ProgressState::Waiting,
+            1 => ProgressState::InProgress,
+            _ => ProgressState::Done,
+        }
+    }
+
+    /// Numbers of the first, the last and the present log segment.
+    pub fn segments(&self) -> (u64, u64, u64) {
+        (self.first.load(Relaxed), self.last.load(Relaxed), self.current.load(Relaxed))
+    }
+
+    pub(crate) fn begin(&self, first: u64, last: u64) {
+        self.first.store(first, Relaxed);
+        self.last.store(last, Relaxed);
+        self.current.store(first, Relaxed);
+        self.state.store(1, Relaxed);
+    }
+
+    pub(crate) fn at(&self, segment: u64) {
+        self.current.store(segment, Relaxed);
+    }
+
+    pub(crate) fn done(&self) {
+        self.current.store(self.last.load(Relaxed), Relaxed);
+        self.state.store(2, Relaxed);
+    }
+}
+
+/// Samples refused since the start, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RefusedCounts {
+    /// Older than the series' newest sample.
+    pub out_of_order: u64,
+    /// Another value at a timestamp that is taken.
+    pub duplicate_timestamp: u64,
+    /// Before the window that is still accepted, or past retention.
+    pub too_old: u64,
+    /// Later than now + 10 minutes.
+    pub too_far_in_future: u64,
+    /// Rows whose labels do not form a series.
+    pub labels: u64,
+    /// Rows of new series that the memory budget did not admit.
+    pub series_budget: u64,
+    /// Whole requests refused by the memory or the disk ladder.
+    pub busy_requests: u64,
+    /// Whole requests that failed because the log could not be written or synced.
+    pub log_failures: u64,
+}
+
+/// The store in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Series that have an open column or samples on disk.
+    pub series: u64,
+    /// Series created since the start.
+    pub series_created: u64,
+    /// Series removed since the start because nothing of them was left.
+    pub series_removed: u64,
+    /// Timestamp streams in memory, private ones included.
+    pub streams: u64,
+    /// Streams that only one series uses.
+    pub private_streams: u64,
+    /// Samples appended since the start, without exact duplicates.
+    pub samples_appended: u64,
+    /// Samples in memory that are not yet sealed.
+    pub head_samples: u64,
+    /// Oldest timestamp in memory or on disk; `None` when there are no samples.
+    pub min_time_ms: Option<i64>,
+    /// Newest timestamp.
+    pub max_time_ms: Option<i64>,
+    /// Oldest timestamp in memory.
+    pub head_min_time_ms: Option<i64>,
+    /// Bytes of the write-ahead log.
+    pub wal_bytes: u64,
+    /// Files of the write-ahead log.
+    pub wal_segments: u64,
+    /// Syncs of the log since the start.
+    pub wal_syncs: u64,
+    /// Live sealed segments.
+    pub segment_count: u64,
+    /// Their bytes.
+    pub segment_bytes: u64,
+    /// Everything in the data directory.
+    pub disk_bytes: u64,
+    /// Seals since the start.
+    pub seals: u64,
+    /// Merges since the start.
+    pub merges: u64,
+    /// Damaged files and log records that were set aside since the start.
+    pub quarantined: u64,
+    /// Whether writes fail at present because the log cannot be written.
+    pub read_only: bool,
+    /// What was refused.
+    pub refused: RefusedCounts,
+}
+
+/// What one tick of [`crate::Store::maintain`] did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Maintenance {
+    /// Whether the head was sealed into a segment.
+    pub sealed: bool,
+    /// Segments that were merged into others.
+    pub merged: u32,
+    /// Segments removed by retention.
+    pub expired: u32,
+    /// Files of the log that were removed because segments cover them.
+    pub wal_removed: u32,
+    /// Series removed because nothing of them was left.
+    pub series_removed: u64,
+}
