@@ -57,7 +57,7 @@ pub trait Files: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes a directory and everything below it.
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
-    /// Creates a directory and its parents; fine when it exists.
+    /// Creates a directory and its missing parents, durably; fine when it exists.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Gives a file a second name (hard link).
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
