@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod identity;
 mod options;
 mod store;
 
