@@ -184,9 +184,9 @@ impl fmt::Display for LabelBuf {
                 f.write_str(", ")?;
             }
             if is_legacy_label_name(name) {
-                f.write_str(name)?
+                f.write_str(name)?;
             } else {
-                write!(f, "{name:?}")?
+                write!(f, "{name:?}")?;
             }
             write!(f, "={value:?}")?;
         }
