@@ -1,4 +1,6 @@
 //! Both file systems keep the contract of `Files`: every test runs on the real one and on the simulated one.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::io::{ErrorKind, Result};
 use std::path::Path;
 

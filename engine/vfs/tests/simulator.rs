@@ -1,4 +1,6 @@
 //! The simulator keeps what was synced, loses the rest often enough to find a broken store, and fails on demand.
+#![allow(clippy::unwrap_used, clippy::naive_bytecount)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
