@@ -1,4 +1,6 @@
 //! Remote write 1.0 against hand-encoded requests and arbitrary bytes.
+#![allow(clippy::unwrap_used)]
+
 use metricsstore_ingest::remote_write::{DecodeError, Decoder, Extras, MAX_DECODED_BYTES, decoded_len};
 use metricsstore_model::{LabelBuf, LabelError, Origin};
 use proptest::prelude::*;
