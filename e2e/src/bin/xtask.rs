@@ -1,0 +1,139 @@
+//! `cargo xtask`: build, try and test the whole of metricsstore on a real cluster.
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use metricsstore_e2e::{Result, cluster, crds, demo, image, packages, pipeline};
+
+/// Build, try and test metricsstore on a real single-node Kubernetes of its own.
+///
+/// Everything is built from source (Rust crates and checksum-pinned Go modules) or comes from Debian's packages; no
+/// container registry is involved. What is built is kept in ~/.cache/metricsstore (or $METRICSSTORE_CACHE). Start with:
+///
+///   cargo xtask demo      a cluster, the operator, a MetricsStore, and queries about the cluster itself
+///
+///   cargo xtask test      every check and test, as continuous integration runs them
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", verbatim_doc_comment)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show metricsstore at work: cluster, chart, MetricsStore, scraping, queries
+    ///
+    /// Installs the Debian packages (as root; else prints the command that does), builds the image and the cluster's
+    /// programs, brings the cluster up, installs the operator's Helm chart, applies a MetricsStore that scrapes the
+    /// cluster's own components, waits until it is Ready and asks it some PromQL. Then it stays up until Ctrl-C, which
+    /// takes the cluster down again; meanwhile `cargo xtask cluster kubectl …` works in a second terminal.
+    Demo {
+        /// Exit, and take the cluster down, after the queries
+        #[arg(long)]
+        once: bool,
+    },
+    /// Run every check and test, in the order of continuous integration
+    ///
+    /// Packages, format, clippy, licences and bans, CRDs, unit and model tests, image, cluster up, cluster tests, and
+    /// in any case cluster down. Stops at the first failure; each step prints how long it took.
+    Test,
+    /// Handle the real single-node Kubernetes that demo and tests run on
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Build the image with both static binaries
+    ///
+    /// Builds `metricsstore` and `metricsstore-operator` statically, puts them on an empty base with CA roots and time
+    /// zones, and writes an OCI archive. When the cluster is up the image is imported into it.
+    Image,
+    /// Generate the CRD's YAML from the Rust types
+    Crds {
+        /// Change nothing; fail when the checked-in YAML differs
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+#[derive(Subcommand)]
+enum ClusterCommand {
+    /// Build what is missing and bring the cluster up; does nothing when it is up
+    ///
+    /// etcd, the API server (with its audit log on), controller manager, scheduler, kubelet, kube-proxy, CoreDNS,
+    /// dynamic volumes and containerd, in namespaces of their own: no packet leaves, and the host keeps its mounts,
+    /// network and settings. A run that died is cleaned first.
+    Up,
+    /// Take the cluster down and leave nothing behind
+    Down,
+    /// Run the kubectl of the cluster's version against it, for example `cargo xtask cluster kubectl get pods -A`
+    #[command(disable_help_flag = true)]
+    Kubectl {
+        /// Arguments for kubectl
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Run any program inside the cluster's namespaces, where pod and service addresses are reachable
+    ///
+    /// KUBECONFIG is the administrator's, and kubectl and helm are on the PATH. Example:
+    /// `cargo xtask cluster exec curl http://10.96.0.10:9153/metrics`
+    Exec {
+        /// The program and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    /// The first process inside the namespaces; started by `up`
+    #[command(hide = true)]
+    Init {
+        /// The cluster's state folder
+        state: std::path::PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Demo { once } => demo::run(once)?,
+        Command::Test => pipeline::run()?,
+        Command::Image => {
+            packages::ensure()?;
+            let image = image::build()?;
+            if let Some(cluster) = cluster::Cluster::running()? {
+                cluster.import(&image.archive)?;
+            }
+        }
+        Command::Crds { check: true } => crds::check()?,
+        Command::Crds { check: false } => {
+            println!("{}", if crds::generate()? { "the CRD was written" } else { "the CRD is up to date" });
+        }
+        Command::Cluster(command) => return run_cluster(command),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_cluster(command: ClusterCommand) -> Result<ExitCode> {
+    match command {
+        ClusterCommand::Up => {
+            packages::ensure()?;
+            cluster::up()?;
+        }
+        ClusterCommand::Down => cluster::down()?,
+        ClusterCommand::Kubectl { arguments } => {
+            let mut command = vec![OsString::from("kubectl")];
+            command.extend(arguments);
+            return cluster::Cluster::attach()?.run(&command);
+        }
+        ClusterCommand::Exec { command } => return cluster::Cluster::attach()?.run(&command),
+        ClusterCommand::Init { state } => cluster::init(&state)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,36 @@
+//! The operator on the cluster, installed from its Helm chart as a user does it.
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::{Result, places, program, progress, tools};
+
+/// The namespace of the operator.
+pub const NAMESPACE: &str = "metricsstore-system";
+/// The release, its Deployment and its service account.
+pub const NAME: &str = "metricsstore-operator";
+/// The operator as the audit log names it.
+pub const USER: &str = "system:serviceaccount:metricsstore-system:metricsstore-operator";
+/// The chart in the checkout.
+pub const CHART: &str = "charts/metricsstore-operator";
+
+/// Installs the chart, or brings an installed release to it, and waits until the operator is ready.
+pub fn install(cluster: &Cluster) -> Result<()> {
+    tools::HELM.ensure()?;
+    progress::step("install the operator's chart", || {
+        let mut helm = cluster.command("helm")?;
+        helm.args(["upgrade", "--install", NAME]).arg(places::in_workspace(CHART));
+        helm.args(["--namespace", NAMESPACE, "--create-namespace"]);
+        program::quiet("helm upgrade --install", &mut helm, LOOK)?;
+        let deployment = format!("deployment/{NAME}");
+        cluster.kubectl().wait_for_rollout(NAMESPACE, &deployment, Duration::from_secs(120))
+    })
+}
+
+/// `helm lint`, strictly.
+pub fn lint_chart() -> Result<()> {
+    let mut helm = std::process::Command::new(tools::HELM.program("helm")?);
+    helm.args(["lint", "--strict"]).arg(places::in_workspace(CHART));
+    program::quiet("helm lint", &mut helm, "fix what it names in the chart").map(drop)
+}
+
+const LOOK: &str = "look at `cargo xtask cluster kubectl --namespace metricsstore-system get pods,events`";

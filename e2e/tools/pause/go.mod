@@ -1,0 +1,3 @@
+module metricsstore.local/tools/pause
+
+go 1.26
