@@ -6,3 +6,4 @@
 
 mod proto;
 pub mod remote_write;
+pub mod text;

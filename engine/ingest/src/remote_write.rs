@@ -300,7 +300,7 @@ impl LabelDecoder for Labels {
             return Err(LabelError::NoLabels);
         }
         if labels.metric_name().is_empty() {
-            return Err(LabelError::Malformed { offset: 0, what: "a label __name__ with a value" });
+            return Err(LabelError::NoMetricName);
         }
         Ok(true)
     }

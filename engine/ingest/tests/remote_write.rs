@@ -129,7 +129,7 @@ fn scattered_labels_give_the_key_of_the_same_labels_in_one_piece() {
 #[test]
 fn labels_that_form_no_series_say_why() {
     let cases: [(&[Vec<u8>], &str); 5] = [
-        (&[label(b"x", b"1")], "malformed labels at byte 0: a label __name__ with a value"),
+        (&[label(b"x", b"1")], "missing metric name (__name__ label)"),
         (&[], "series has no labels"),
         (
             &[label(b"__name__", b"a"), label(b"x", b"1"), label(b"x", b"1")],

@@ -64,6 +64,9 @@ pub enum LabelError {
     /// The series has no labels, or none with a value.
     #[error("series has no labels")]
     NoLabels,
+    /// The series has no name.
+    #[error("missing metric name (__name__ label)")]
+    NoMetricName,
     /// A configured or built-in bound is exceeded.
     #[error("labels exceed a limit: {0}")]
     Limit(String),
