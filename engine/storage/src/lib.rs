@@ -4,10 +4,26 @@
 //! disk) -> merged segment -> removed by retention. Synchronous and deterministic on the simulated files and clock.
 #![forbid(unsafe_code)]
 
+mod append;
+mod bytes;
+mod column;
+mod counters;
 mod error;
+mod head;
 mod identity;
+mod identity_files;
+mod ladder;
+mod maintain;
+mod manifest;
+mod open;
 mod options;
+mod quarantine;
+mod segment;
+mod select;
+mod stats;
 mod store;
+mod view;
+mod wal;
 
 pub use error::StorageError;
 pub use options::{Maintenance, Progress, ProgressState, RefusedCounts, StoreOptions, StoreStats, WalSync};

@@ -1,16 +1,68 @@
 //! The store's face: opens, appends, selects, maintains, closes.
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
+use arc_swap::ArcSwap;
 use metricsstore_budget::{Budget, Grant, Level};
 use metricsstore_model::read::{Limited, ReadError, Selection, SeriesBatches, Source};
 use metricsstore_model::{Acknowledge, Append, AppendError, Batch, LabelBuf, Matcher, Verdicts};
 use metricsstore_vfs::{Clock, Files};
+use parking_lot::{Mutex, RwLock};
+use roaring::RoaringBitmap;
 
+use crate::append::Scratch;
+use crate::counters::Counters;
+use crate::head::Layout;
+use crate::identity::Identity;
+use crate::ladder::Ladder;
+use crate::maintain::Upkeep;
+use crate::select::Select;
+use crate::view::View;
+use crate::wal::Log;
 use crate::{Maintenance, Progress, StorageError, StoreOptions, StoreStats};
 
 /// A time series database in one directory. Synchronous: every call may block on a lock or on the disk.
 pub struct Store {
-    options: StoreOptions,
+    pub(crate) options: StoreOptions,
+    pub(crate) layout: Layout,
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) budget: Budget,
+    pub(crate) ladder: Ladder,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) log: Log,
+    pub(crate) view: ArcSwap<View>,
+    /// Appends hold it shared from the resolution of series to the write of their samples, selects while they take
+    /// their snapshot; sealing holds it alone while it swaps the head and gives series ids free.
+    pub(crate) gate: RwLock<()>,
+    pub(crate) upkeep: Mutex<Upkeep>,
+    pub(crate) counters: Counters,
+    pub(crate) scratches: Mutex<Vec<Scratch>>,
+    /// Newest timestamp ever appended; `i64::MIN` before the first.
+    pub(crate) newest_ms: AtomicI64,
+    /// Retention; negative keeps everything.
+    pub(crate) retention_ms: AtomicI64,
+    pub(crate) closed: AtomicBool,
+    pub(crate) _lock: Box<dyn Send + Sync>,
+}
+
+/// Where things are below the data directory.
+pub(crate) struct Places;
+
+impl Places {
+    pub(crate) fn wal(dir: &Path) -> PathBuf {
+        dir.join("wal")
+    }
+    pub(crate) fn segments(dir: &Path) -> PathBuf {
+        dir.join("segments")
+    }
+    pub(crate) fn identity(dir: &Path) -> PathBuf {
+        dir.join("identity")
+    }
+    pub(crate) fn quarantine(dir: &Path) -> PathBuf {
+        dir.join("quarantine")
+    }
 }
 
 impl Store {
@@ -18,13 +70,12 @@ impl Store {
     /// the log, within `budget`. Blocks; `progress` can be read meanwhile.
     pub fn open(
         options: StoreOptions,
-        _files: Arc<dyn Files>,
-        _clock: Arc<dyn Clock>,
-        _budget: Budget,
+        files: Arc<dyn Files>,
+        clock: Arc<dyn Clock>,
+        budget: Budget,
         progress: Arc<Progress>,
     ) -> Result<Arc<Store>, StorageError> {
-        progress.done();
-        Ok(Arc::new(Store { options }))
+        crate::open::open(options, files, clock, budget, &progress).map(Arc::new)
     }
 
     /// What it was opened with; retention as opened.
@@ -35,71 +86,108 @@ impl Store {
     /// One tick of background work: seals by bytes, time and pressure, merges segments, applies retention, syncs
     /// the log where commits do not. Meant to be called about every second from one thread.
     pub fn maintain(&self) -> Result<Maintenance, StorageError> {
-        Ok(Maintenance::default())
+        self.tick()
     }
 
     /// Changes retention while running; `None` keeps everything. Takes effect at the next tick.
-    pub fn set_retention_ms(&self, _retention_ms: Option<i64>) {}
+    pub fn set_retention_ms(&self, retention_ms: Option<i64>) {
+        self.retention_ms.store(retention_ms.map_or(-1, |ms| ms.max(0)), Relaxed);
+    }
 
     /// Tells the store how full the whole process finds its budget. The store obeys the higher of this and what it
     /// counts itself.
-    pub fn set_pressure(&self, _level: Level) {}
+    pub fn set_pressure(&self, level: Level) {
+        self.ladder.tell(level);
+    }
 
     /// The store in numbers.
     pub fn stats(&self) -> StoreStats {
-        StoreStats::default()
+        crate::stats::collect(self)
     }
 
-    /// Refuses new appends, syncs the log and seals what is in memory where that is quick. Idempotent; reading goes
-    /// on.
+    /// Refuses new appends and seals what is in memory; where that fails, the log is synced instead. Idempotent;
+    /// reading goes on.
     pub fn close(&self) -> Result<(), StorageError> {
-        Ok(())
+        self.shut_down()
+    }
+
+    /// Samples before this time are hidden and refused.
+    pub(crate) fn retained_from_ms(&self, now_ms: i64) -> i64 {
+        match self.retention_ms.load(Relaxed) {
+            ..0 => i64::MIN,
+            retention_ms => now_ms.saturating_sub(retention_ms),
+        }
+    }
+
+    /// Series that may have samples in a time range.
+    fn series_within(&self, start_ms: i64, end_ms: i64) -> RoaringBitmap {
+        let start_ms = start_ms.max(self.retained_from_ms(self.clock.now_ms()));
+        let view = self.view.load();
+        let mut within = RoaringBitmap::new();
+        for segment in view.segments.iter().filter(|s| s.min_ms <= end_ms && s.max_ms >= start_ms) {
+            within |= &segment.series;
+        }
+        for epochs in [&view.frozen, &view.open] {
+            for (shard, epoch) in epochs.iter().enumerate() {
+                let data = epoch.data.lock();
+                if data.samples > 0 && data.min_ms <= end_ms && data.max_ms >= start_ms {
+                    within.extend(data.locals().map(|local| self.layout.global(shard, local)));
+                }
+            }
+        }
+        within
     }
 }
 
 impl Append for Store {
-    fn append(&self, _batch: &Batch<'_>, _acknowledge: Acknowledge) -> Result<Verdicts, AppendError> {
-        Err(AppendError::ShuttingDown)
+    fn append(&self, batch: &Batch<'_>, acknowledge: Acknowledge) -> Result<Verdicts, AppendError> {
+        self.append_batch(batch, acknowledge)
     }
 }
 
 impl Source for Store {
-    fn select(
-        &self,
-        _selection: &Selection<'_>,
-        _grant: &Grant,
-    ) -> Result<Box<dyn SeriesBatches>, ReadError> {
-        Err(ReadError::Io { file: "the data directory".into(), reason: "not open yet".into() })
+    fn select(&self, selection: &Selection<'_>, grant: &Grant) -> Result<Box<dyn SeriesBatches>, ReadError> {
+        let start_ms = selection.start_ms.max(self.retained_from_ms(self.clock.now_ms()));
+        let _gate = self.gate.read();
+        let selected = self.identity.select(selection.matchers);
+        let view = self.view.load();
+        Ok(Box::new(Select::new(&view, self.layout, selected, start_ms, selection.end_ms, grant)))
     }
 
     fn label_names(
         &self,
-        _any_of: &[Vec<Matcher>],
-        _start_ms: i64,
-        _end_ms: i64,
-        _limit: usize,
+        any_of: &[Vec<Matcher>],
+        start_ms: i64,
+        end_ms: i64,
+        limit: usize,
     ) -> Result<Limited<String>, ReadError> {
-        Ok(Limited { items: Vec::new(), truncated: false })
+        let _gate = self.gate.read();
+        let within = self.series_within(start_ms, end_ms);
+        Ok(self.identity.label_names(any_of, Some(&within), limit))
     }
 
     fn label_values(
         &self,
-        _name: &str,
-        _any_of: &[Vec<Matcher>],
-        _start_ms: i64,
-        _end_ms: i64,
-        _limit: usize,
+        name: &str,
+        any_of: &[Vec<Matcher>],
+        start_ms: i64,
+        end_ms: i64,
+        limit: usize,
     ) -> Result<Limited<String>, ReadError> {
-        Ok(Limited { items: Vec::new(), truncated: false })
+        let _gate = self.gate.read();
+        let within = self.series_within(start_ms, end_ms);
+        Ok(self.identity.label_values(name, any_of, Some(&within), limit))
     }
 
     fn series(
         &self,
-        _any_of: &[Vec<Matcher>],
-        _start_ms: i64,
-        _end_ms: i64,
-        _limit: usize,
+        any_of: &[Vec<Matcher>],
+        start_ms: i64,
+        end_ms: i64,
+        limit: usize,
     ) -> Result<Limited<LabelBuf>, ReadError> {
-        Ok(Limited { items: Vec::new(), truncated: false })
+        let _gate = self.gate.read();
+        let within = self.series_within(start_ms, end_ms);
+        Ok(self.identity.series(any_of, Some(&within), limit))
     }
 }

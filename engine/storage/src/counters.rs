@@ -1,0 +1,57 @@
+//! Counts since the start.
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use metricsstore_model::{Refusal, Verdicts};
+
+use crate::RefusedCounts;
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) samples_appended: AtomicU64,
+    pub(crate) series_created: AtomicU64,
+    pub(crate) series_removed: AtomicU64,
+    pub(crate) seals: AtomicU64,
+    pub(crate) merges: AtomicU64,
+    pub(crate) quarantined: AtomicU64,
+    pub(crate) busy_requests: AtomicU64,
+    pub(crate) log_failures: AtomicU64,
+    pub(crate) disk_bytes: AtomicU64,
+    out_of_order: AtomicU64,
+    duplicate_timestamp: AtomicU64,
+    too_old: AtomicU64,
+    too_far_in_future: AtomicU64,
+    labels: AtomicU64,
+    series_budget: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn count_verdicts(&self, verdicts: &Verdicts) {
+        if verdicts.series_created > 0 {
+            self.series_created.fetch_add(u64::from(verdicts.series_created), Relaxed);
+        }
+        for refused in &verdicts.refused {
+            let counter = match refused.refusal {
+                Refusal::OutOfOrder => &self.out_of_order,
+                Refusal::DuplicateTimestamp => &self.duplicate_timestamp,
+                Refusal::TooOld => &self.too_old,
+                Refusal::TooFarInFuture => &self.too_far_in_future,
+                Refusal::Labels(_) => &self.labels,
+                Refusal::SeriesBudget => &self.series_budget,
+            };
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn refused(&self) -> RefusedCounts {
+        RefusedCounts {
+            out_of_order: self.out_of_order.load(Relaxed),
+            duplicate_timestamp: self.duplicate_timestamp.load(Relaxed),
+            too_old: self.too_old.load(Relaxed),
+            too_far_in_future: self.too_far_in_future.load(Relaxed),
+            labels: self.labels.load(Relaxed),
+            series_budget: self.series_budget.load(Relaxed),
+            busy_requests: self.busy_requests.load(Relaxed),
+            log_failures: self.log_failures.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! The columns of one shard between two seals.
+use metricsstore_budget::{Budget, Part};
+use metricsstore_model::Refusal;
+use parking_lot::Mutex;
+
+use super::stream::Place;
+use super::{PAGE_SERIES, Stream};
+use crate::column::{Arena, Column, Piece};
+
+const NONE: u32 = u32::MAX;
+/// A series that would leave more rows empty than this follows another stream.
+const MAX_GAP_ROWS: u32 = 2;
+/// Gaps in a row after which a series leaves its stream.
+const MAX_MISSES: u8 = 3;
+/// Changes of stream within one epoch after which a series gets one of its own.
+const MAX_SWITCHES: u8 = 3;
+
+/// One shard's epoch. Readers that hold it keep it alive after it was sealed.
+pub(crate) struct Epoch {
+    pub(crate) data: Mutex<EpochData>,
+}
+
+/// Time bounds of one append, fixed at its start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Samples below are too old.
+    pub(crate) min_ms: i64,
+    /// Samples above are too far in the future.
+    pub(crate) max_ms: i64,
+}
+
+/// What became of a sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    Written,
+    /// The same sample is there already.
+    Duplicate,
+    Refused(Refusal),
+}
+
+#[derive(Default)]
+struct SeriesState {
+    last_ms: i64,
+    last_bits: u64,
+    column: Column,
+    stream: u32,
+    first_row: u32,
+    next_row: u32,
+    /// Newest closed piece, an index into `EpochData::closed`.
+    closed: u32,
+    misses: u8,
+    switches: u8,
+    /// Whether `last_ms` and `last_bits` mean anything.
+    known: bool,
+}
+
+impl SeriesState {
+    fn empty() -> SeriesState {
+        SeriesState { stream: NONE, closed: NONE, ..SeriesState::default() }
+    }
+
+    fn has_rows(&self) -> bool {
+        self.next_row > self.first_row
+    }
+}
+
+struct ClosedPiece {
+    column: Column,
+    stream: u32,
+    first_row: u32,
+    next_row: u32,
+    previous: u32,
+}
+
+type Page = Box<[SeriesState]>;
+
+pub(crate) struct EpochData {
+    pages: Vec<Option<Page>>,
+    streams: Vec<Stream>,
+    free_streams: Vec<u32>,
+    closed: Vec<ClosedPiece>,
+    arena: Arena,
+    /// The stream that took the last sample.
+    recent: u32,
+    pub(crate) samples: u64,
+    pub(crate) min_ms: i64,
+    pub(crate) max_ms: i64,
+    stream_heap_bytes: u64,
+    counted: Counted,
+}
+
+/// Bytes this epoch has in the budget; given back when it goes.
+struct Counted {
+    budget: Budget,
+    state: u64,
+    payload: u64,
+}
+
+impl Counted {
+    fn update(&mut self, state: u64, payload: u64) {
+        for (part, old, new) in
+            [(Part::SeriesState, &mut self.state, state), (Part::HeadPayload, &mut self.payload, payload)]
+        {
+            if new >= *old {
+                self.budget.add(part, new - *old);
+            } else {
+                self.budget.sub(part, *old - new);
+            }
+            *old = new;
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.update(0, 0);
+    }
+}
+
+impl EpochData {
+    pub(crate) fn new(budget: &Budget) -> EpochData {
+        EpochData {
+            pages: Vec::new(),
+            streams: Vec::new(),
+            free_streams: Vec::new(),
+            closed: Vec::new(),
+            arena: Arena::default(),
+            recent: NONE,
+            samples: 0,
+            min_ms: i64::MAX,
+            max_ms: i64::MIN,
+            stream_heap_bytes: 0,
+            counted: Counted { budget: budget.clone(), state: 0, payload: 0 },
+        }
+    }
+
+    fn state_mut(&mut self, local: u32) -> &mut SeriesState {
+        let page = (local / PAGE_SERIES) as usize;
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let page =
+            self.pages[page].get_or_insert_with(|| (0..PAGE_SERIES).map(|_| SeriesState::empty()).collect());
+        &mut page[(local % PAGE_SERIES) as usize]
+    }
+
+    fn state(&self, local: u32) -> Option<&SeriesState> {
+        let page = self.pages.get((local / PAGE_SERIES) as usize)?.as_ref()?;
+        Some(&page[(local % PAGE_SERIES) as usize])
+    }
+
+    /// Judges a sample and takes it when it is newer than the series' last.
+    pub(crate) fn append(&mut self, local: u32, timestamp_ms: i64, bits: u64, limits: Limits) -> Judgement {
+        if timestamp_ms < limits.min_ms {
+            return Judgement::Refused(Refusal::TooOld);
+        }
+        if timestamp_ms > limits.max_ms {
+            return Judgement::Refused(Refusal::TooFarInFuture);
+        }
+        let state = self.state_mut(local);
+        if state.known && timestamp_ms <= state.last_ms {
+            return match (timestamp_ms == state.last_ms, bits == state.last_bits) {
+                (true, true) => Judgement::Duplicate,
+                (true, false) => Judgement::Refused(Refusal::DuplicateTimestamp),
+                (false, _) => self.judge_older(local, timestamp_ms, bits),
+            };
+        }
+        self.take(local, timestamp_ms, bits);
+        Judgement::Written
+    }
+
+    /// An older sample that is in memory bit for bit is a duplicate, any other is out of order.
+    fn judge_older(&self, local: u32, timestamp_ms: i64, bits: u64) -> Judgement {
+        let mut payload = Vec::new();
+        let mut pieces = Vec::new();
+        self.pieces_into(local, &mut payload, &mut pieces);
+        for piece in pieces {
+            let Place::Row(row) = self.streams[piece.stream as usize].place(timestamp_ms) else { continue };
+            let mut found = None;
+            let decoded = piece.decode(&payload, row + 1, |at, value| {
+                if at == row {
+                    found = Some(value);
+                }
+            });
+            match found {
+                Some(value) if decoded.is_ok() && value == bits => return Judgement::Duplicate,
+                Some(_) => return Judgement::Refused(Refusal::OutOfOrder),
+                None => {}
+            }
+        }
+        Judgement::Refused(Refusal::OutOfOrder)
+    }
+
+    /// Takes a sample that is newer than the series' last.
+    fn take(&mut self, local: u32, timestamp_ms: i64, bits: u64) {
+        let row = self.row_for(local, timestamp_ms);
+        let page = (local / PAGE_SERIES) as usize;
+        let Some(page) = self.pages[page].as_mut() else { return };
+        let state = &mut page[(local % PAGE_SERIES) as usize];
+        if !state.has_rows() {
+            state.first_row = row;
+            state.next_row = row;
+        }
+        state.column.push(&mut self.arena, row - state.next_row, bits);
+        state.next_row = row + 1;
+        state.last_ms = timestamp_ms;
+        state.last_bits = bits;
+        state.known = true;
+        self.samples += 1;
+        self.min_ms = self.min_ms.min(timestamp_ms);
+        self.max_ms = self.max_ms.max(timestamp_ms);
+    }
+
+    /// The row for a sample in the series' stream, after a change of stream where the present one does not fit.
+    fn row_for(&mut self, local: u32, timestamp_ms: i64) -> u32 {
+        let state = self.state_mut(local);
+        let (stream, next_row, has_rows, misses) =
+            (state.stream, state.next_row, state.has_rows(), state.misses);
+        if stream == NONE {
+            return self.follow_another(local, timestamp_ms);
+        }
+        let place = self.streams[stream as usize].place(timestamp_ms);
+        let (Place::Row(row) | Place::NewRow(row)) = place else {
+            return self.follow_another(local, timestamp_ms);
+        };
+        let gap = if has_rows { row.saturating_sub(next_row) } else { 0 };
+        let behind = has_rows && row < next_row;
+        let private = self.streams[stream as usize].private;
+        if behind || (!private && (gap > MAX_GAP_ROWS || (gap > 0 && misses >= MAX_MISSES))) {
+            return self.follow_another(local, timestamp_ms);
+        }
+        let state = self.state_mut(local);
+        state.misses = if gap > 0 { misses + 1 } else { misses.saturating_sub(1) };
+        if matches!(place, Place::NewRow(_)) {
+            self.push_row(stream, timestamp_ms);
+        }
+        self.recent = stream;
+        row
+    }
+
+    fn push_row(&mut self, stream: u32, timestamp_ms: i64) -> u32 {
+        let stream = &mut self.streams[stream as usize];
+        let before = stream.heap_bytes();
+        let row = stream.push(timestamp_ms);
+        self.stream_heap_bytes += stream.heap_bytes() - before;
+        row
+    }
+
+    /// Closes what the series has, and lets it join the stream of the previous sample when that has a row of this
+    /// time, else a new one.
+    fn follow_another(&mut self, local: u32, timestamp_ms: i64) -> u32 {
+        self.close_piece(local);
+        let state = self.state_mut(local);
+        let (old, switches) = (state.stream, state.switches);
+        if old != NONE {
+            self.streams[old as usize].members -= 1;
+        }
+        let private = switches >= MAX_SWITCHES;
+        let recent = self.recent;
+        let joins = !private
+            && recent != old
+            && self
+                .streams
+                .get(recent as usize)
+                .is_some_and(|stream| !stream.private && stream.ends_at(timestamp_ms));
+        let stream = if joins { recent } else { self.new_stream(private) };
+        let row = if joins {
+            self.streams[stream as usize].rows() - 1
+        } else {
+            self.push_row(stream, timestamp_ms)
+        };
+        self.streams[stream as usize].members += 1;
+        let state = self.state_mut(local);
+        state.stream = stream;
+        state.misses = 0;
+        state.switches = if old == NONE { switches } else { switches.saturating_add(1) };
+        self.recent = stream;
+        row
+    }
+
+    fn new_stream(&mut self, private: bool) -> u32 {
+        let stream = Stream::new(private);
+        if let Some(free) = self.free_streams.pop() {
+            self.streams[free as usize] = stream;
+            return free;
+        }
+        self.streams.push(stream);
+        self.streams.len() as u32 - 1
+    }
+
+    fn close_piece(&mut self, local: u32) {
+        let next_closed = self.closed.len() as u32;
+        let state = self.state_mut(local);
+        if !state.has_rows() {
+            return;
+        }
+        let piece = ClosedPiece {
+            column: std::mem::take(&mut state.column),
+            stream: state.stream,
+            first_row: state.first_row,
+            next_row: state.next_row,
+            previous: state.closed,
+        };
+        state.closed = next_closed;
+        state.first_row = 0;
+        state.next_row = 0;
+        self.closed.push(piece);
+    }
+
+    /// Tells what the last stored sample of a series is, for series whose samples are all sealed.
+    pub(crate) fn remember(&mut self, local: u32, timestamp_ms: i64, bits: u64) {
+        let state = self.state_mut(local);
+        if !state.known || state.last_ms < timestamp_ms {
+            (state.last_ms, state.last_bits, state.known) = (timestamp_ms, bits, true);
+        }
+    }
+
+    /// The epoch that follows: no samples; series that may still be judged by their last sample and are `live` keep it.
+    pub(crate) fn successor(&self, remember_from_ms: i64, live: impl Fn(u32) -> bool) -> EpochData {
+        let mut next = EpochData::new(&self.counted.budget);
+        next.streams = self.streams.iter().map(Stream::successor).collect();
+        for (number, page) in self.pages.iter().enumerate() {
+            let Some(page) = page else { continue };
+            for (slot, state) in page.iter().enumerate() {
+                let local = number as u32 * PAGE_SERIES + slot as u32;
+                if state.known && state.last_ms >= remember_from_ms && live(local) {
+                    next.carry(local, state);
+                }
+            }
+        }
+        let unused = next.streams.iter().enumerate().filter(|(_, stream)| stream.members == 0);
+        next.free_streams = unused.map(|(index, _)| index as u32).collect();
+        for index in next.free_streams.clone() {
+            next.streams[index as usize] = Stream::default();
+        }
+        next.recount();
+        next
+    }
+
+    fn carry(&mut self, local: u32, old: &SeriesState) {
+        let members = self.streams.get_mut(old.stream as usize).map(|stream| stream.members += 1);
+        let state = self.state_mut(local);
+        state.last_ms = old.last_ms;
+        state.last_bits = old.last_bits;
+        state.known = true;
+        state.stream = if members.is_some() { old.stream } else { NONE };
+    }
+
+    /// Brings the budget up to date with what is held.
+    pub(crate) fn recount(&mut self) {
+        let pages = self.pages.iter().flatten().count() * PAGE_SERIES as usize * size_of::<SeriesState>();
+        let streams = self.streams.capacity() * size_of::<Stream>();
+        let closed = self.closed.capacity() * size_of::<ClosedPiece>();
+        let state = (pages + streams + closed) as u64 + self.stream_heap_bytes;
+        self.counted.update(state, self.arena.allocated_bytes());
+    }
+
+    /// Bytes of encoded samples.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        self.arena.used_bytes()
+    }
+
+    /// Rows of every stream at this moment: what a snapshot may see.
+    pub(crate) fn row_counts(&self) -> Vec<u32> {
+        self.streams.iter().map(Stream::rows).collect()
+    }
+
+    pub(crate) fn stream(&self, index: u32) -> &Stream {
+        &self.streams[index as usize]
+    }
+
+    /// Number of streams, and of those with one member.
+    pub(crate) fn stream_figures(&self) -> (u64, u64) {
+        let used = self.streams.iter().filter(|stream| stream.members > 0);
+        used.fold((0, 0), |(all, single), stream| (all + 1, single + u64::from(stream.members == 1)))
+    }
+
+    /// Whether the series has samples in this epoch.
+    pub(crate) fn has_samples(&self, local: u32) -> bool {
+        self.state(local).is_some_and(|state| state.closed != NONE || state.has_rows())
+    }
+
+    /// Copies the encoded rows of a series, oldest piece first.
+    pub(crate) fn pieces_into(&self, local: u32, payload: &mut Vec<u8>, pieces: &mut Vec<Piece>) {
+        let Some(state) = self.state(local) else { return };
+        let first = pieces.len();
+        let mut piece_of = |column: &Column, stream, first_row: u32, next_row: u32| {
+            let start = payload.len();
+            column.copy_payload(&self.arena, payload);
+            pieces.push(Piece {
+                stream,
+                first_row,
+                rows: next_row - first_row,
+                payload: start..payload.len(),
+            });
+        };
+        if state.has_rows() {
+            piece_of(&state.column, state.stream, state.first_row, state.next_row);
+        }
+        let mut at = state.closed;
+        while let Some(closed) = self.closed.get(at as usize) {
+            piece_of(&closed.column, closed.stream, closed.first_row, closed.next_row);
+            at = closed.previous;
+        }
+        pieces[first..].reverse();
+    }
+
+    /// Local ids that may have samples.
+    pub(crate) fn locals(&self) -> impl Iterator<Item = u32> + '_ {
+        let pages = self.pages.iter().enumerate().filter(|(_, page)| page.is_some());
+        pages
+            .flat_map(|(number, _)| (0..PAGE_SERIES).map(move |slot| number as u32 * PAGE_SERIES + slot))
+            .filter(|&local| self.has_samples(local))
+    }
+}

@@ -1,0 +1,108 @@
+//! The memory and the disk ladder: what is refused when.
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use metricsstore_budget::{Budget, Level};
+use metricsstore_model::AppendError;
+use metricsstore_vfs::Space;
+
+/// Percent of the budget from which each level holds.
+const LEVELS: [(u64, Level); 5] = [
+    (97, Level::RefuseWrites),
+    (93, Level::RefuseSeries),
+    (88, Level::RefuseQueries),
+    (80, Level::SealEarly),
+    (70, Level::Shrink),
+];
+/// Room that seals and merges need to free the disk again; writes end above it.
+const DISK_RESERVE_BYTES: u64 = 32 << 20;
+const RETRY_AFTER_SECONDS: u32 = 5;
+
+/// What the store obeys: the higher of what it counts itself and what it is told.
+pub(crate) struct Ladder {
+    budget: Budget,
+    told: AtomicU8,
+    disk_full: AtomicBool,
+    disk_available: AtomicU64,
+}
+
+impl Ladder {
+    pub(crate) fn new(budget: Budget) -> Ladder {
+        Ladder {
+            budget,
+            told: AtomicU8::new(Level::Normal as u8),
+            disk_full: AtomicBool::new(false),
+            disk_available: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    pub(crate) fn tell(&self, level: Level) {
+        self.told.store(level as u8, Relaxed);
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        let (used, limit) = (u128::from(self.budget.counted()), u128::from(self.budget.limit()));
+        let counted = LEVELS
+            .iter()
+            .find(|&&(percent, _)| used * 100 >= limit * u128::from(percent))
+            .map_or(Level::Normal, |&(_, level)| level);
+        counted.max(self.told())
+    }
+
+    fn told(&self) -> Level {
+        let told = self.told.load(Relaxed);
+        LEVELS.iter().map(|&(_, level)| level).find(|&level| level as u8 == told).unwrap_or(Level::Normal)
+    }
+
+    /// Takes note of the space left; writes stop while seals and merges still have room.
+    pub(crate) fn see_disk(&self, space: Space) {
+        let reserve = DISK_RESERVE_BYTES.min(space.total / 20);
+        self.disk_available.store(space.available, Relaxed);
+        self.disk_full.store(space.available < reserve, Relaxed);
+    }
+
+    /// Whether anything may be written at present.
+    pub(crate) fn admit_writes(&self) -> Result<(), AppendError> {
+        if self.disk_full.load(Relaxed) {
+            let left = self.disk_available.load(Relaxed) >> 20;
+            return Err(busy(format!("the data volume has only {left}Mi left")));
+        }
+        if self.level() < Level::RefuseWrites {
+            return Ok(());
+        }
+        let limit = self.budget.limit().max(1);
+        let percent = (u128::from(self.budget.counted()) * 100 / u128::from(limit)).max(97);
+        Err(busy(format!("memory budget {}Mi is {percent}% used", limit >> 20)))
+    }
+
+    pub(crate) fn admits_series(&self) -> bool {
+        self.level() < Level::RefuseSeries
+    }
+
+    pub(crate) fn wants_seal(&self) -> bool {
+        self.level() >= Level::SealEarly
+    }
+}
+
+fn busy(reason: String) -> AppendError {
+    AppendError::Busy { reason, retry_after_seconds: RETRY_AFTER_SECONDS }
+}
+
+#[cfg(test)]
+mod tests {
+    use metricsstore_budget::{Budget, Level, Part};
+
+    use super::Ladder;
+
+    #[test]
+    fn the_higher_of_counted_and_told_is_obeyed() {
+        let budget = Budget::new(1000);
+        let ladder = Ladder::new(budget.clone());
+        assert_eq!(ladder.level(), Level::Normal);
+        budget.set(Part::HeadPayload, 930);
+        assert_eq!(ladder.level(), Level::RefuseSeries);
+        ladder.tell(Level::RefuseWrites);
+        assert!(ladder.admit_writes().is_err());
+        ladder.tell(Level::SealEarly);
+        assert!(ladder.admit_writes().is_ok() && !ladder.admits_series());
+    }
+}

@@ -1,0 +1,276 @@
+//! Opening: lock, manifest, identity, segments, then the log.
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+
+use arc_swap::ArcSwap;
+use metricsstore_budget::Budget;
+use metricsstore_vfs::{Clock, Files};
+use parking_lot::{Mutex, RwLock};
+
+use crate::column::Piece;
+use crate::counters::Counters;
+use crate::head::{Epoch, EpochData, Layout, Limits};
+use crate::identity::{Identity, SeriesId};
+use crate::ladder::Ladder;
+use crate::maintain::Upkeep;
+use crate::manifest::Manifest;
+use crate::segment::{Segment, SegmentCursor};
+use crate::store::{Places, Store};
+use crate::view::View;
+use crate::wal::record::{self, LogSample};
+use crate::wal::{self, Log, Outcome, RecordError};
+use crate::{Progress, StorageError, StoreOptions, identity_files, quarantine};
+
+pub(crate) fn open(
+    options: StoreOptions,
+    files: Arc<dyn Files>,
+    clock: Arc<dyn Clock>,
+    budget: Budget,
+    progress: &Progress,
+) -> Result<Store, StorageError> {
+    let dir = options.dir.clone();
+    let lock = prepare(&*files, &dir)?;
+    let counters = Counters::default();
+    let manifest = Manifest::load(&*files, &dir)?;
+    set_orphans_aside(&*files, &dir, manifest.as_ref(), &counters)?;
+    let manifest = manifest.unwrap_or_else(Manifest::empty);
+
+    let identity = Arc::new(Identity::new(budget.clone()));
+    for &number in &manifest.identity {
+        identity_files::load(&*files, &dir, number, &identity, &counters)?;
+    }
+    let segments = open_segments(&files, &dir, &manifest, &budget, &counters);
+    let persisted_order = identity.next_order();
+    let wal_dir = Places::wal(&dir);
+    let existing = wal::list_segments(&*files, &wal_dir).map_err(StorageError::io("list", &wal_dir))?;
+    make_log_durable(&*files, &wal_dir, &existing)?;
+    let log = Log::open(Arc::clone(&files), wal_dir, Arc::clone(&identity), &existing, manifest.log_floor)?;
+
+    let layout = Layout::new(options.shards);
+    let epochs = (0..layout.shards()).map(|_| Arc::new(Epoch { data: Mutex::new(EpochData::new(&budget)) }));
+    let view = View { segments, frozen: Vec::new(), open: epochs.collect() };
+    let now = clock.monotonic();
+    let store = Store {
+        retention_ms: AtomicI64::new(options.retention_ms.map_or(-1, |ms| ms.max(0))),
+        layout,
+        files,
+        clock,
+        ladder: Ladder::new(budget.clone()),
+        budget,
+        identity,
+        log,
+        view: ArcSwap::from_pointee(view),
+        gate: RwLock::new(()),
+        upkeep: Mutex::new(Upkeep::new(manifest, persisted_order, now)),
+        counters,
+        scratches: Mutex::new(Vec::new()),
+        newest_ms: AtomicI64::new(i64::MIN),
+        closed: AtomicBool::new(false),
+        options,
+        _lock: lock,
+    };
+    store.remember_sealed();
+    store.replay(&existing, progress)?;
+    progress.done();
+    Ok(store)
+}
+
+/// Creates the directories, takes the lock, and makes durable what an earlier process may have left to the kernel.
+fn prepare(files: &dyn Files, dir: &Path) -> Result<Box<dyn Send + Sync>, StorageError> {
+    files.create_dir_all(dir).map_err(StorageError::io("create", dir))?;
+    let lock_path = dir.join("lock");
+    let lock = files.lock(&lock_path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => StorageError::Locked { dir: dir.display().to_string() },
+        _ => StorageError::io("lock", &lock_path)(error),
+    })?;
+    for place in [Places::wal(dir), Places::segments(dir), Places::identity(dir), Places::quarantine(dir)] {
+        files.create_dir_all(&place).map_err(StorageError::io("create", &place))?;
+        files.sync_dir(&place).map_err(StorageError::io("sync", &place))?;
+    }
+    files.sync_dir(dir).map_err(StorageError::io("sync", dir))?;
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        files.sync_dir(parent).map_err(StorageError::io("sync", parent))?;
+    }
+    Ok(lock)
+}
+
+/// Removes remains of unfinished seals and merges. Without a manifest such files are kept aside unless the log still
+/// begins at its beginning, so that nothing can depend on them.
+fn set_orphans_aside(
+    files: &dyn Files,
+    dir: &Path,
+    manifest: Option<&Manifest>,
+    counters: &Counters,
+) -> Result<(), StorageError> {
+    let wal_dir = Places::wal(dir);
+    let log = wal::list_segments(files, &wal_dir).map_err(StorageError::io("list", &wal_dir))?;
+    let disposable = manifest.is_some() || log.first().is_some_and(|&(number, _)| number == 1);
+    for (place, live) in [
+        (Places::segments(dir), manifest.map(|m| &m.segments)),
+        (Places::identity(dir), manifest.map(|m| &m.identity)),
+    ] {
+        for entry in files.list(&place).map_err(StorageError::io("list", &place))? {
+            let number = entry.name.parse::<u64>().ok();
+            if number.is_some_and(|number| live.is_some_and(|live| live.contains(&number))) {
+                continue;
+            }
+            let path = place.join(&entry.name);
+            if !disposable {
+                quarantine::copy(files, dir, &path, counters);
+            }
+            files.remove(&path).map_err(StorageError::io("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// A damaged segment is copied aside and left out: the rest of the store serves.
+fn open_segments(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    manifest: &Manifest,
+    budget: &Budget,
+    counters: &Counters,
+) -> Vec<Arc<Segment>> {
+    let mut segments = Vec::new();
+    for &number in &manifest.segments {
+        match Segment::open(files, &Places::segments(dir), number, budget) {
+            Ok(segment) => segments.push(Arc::new(segment)),
+            Err(error) => {
+                tracing::error!(%error, "a segment cannot be read and is left out");
+                quarantine::copy(
+                    &**files,
+                    dir,
+                    &Places::segments(dir).join(format!("{number:08}")),
+                    counters,
+                );
+            }
+        }
+    }
+    segments
+}
+
+/// An earlier process may have died before its last sync: what is replayed must not be less durable than what is
+/// acknowledged as its duplicate.
+fn make_log_durable(files: &dyn Files, wal_dir: &Path, existing: &[(u64, u64)]) -> Result<(), StorageError> {
+    for &(number, _) in existing {
+        let path = wal::segment_path(wal_dir, number);
+        let file = files.open(&path).map_err(StorageError::io("open", &path))?;
+        file.sync().map_err(StorageError::io("sync", &path))?;
+    }
+    Ok(())
+}
+
+impl Store {
+    /// Tells the head the last sealed sample of every series that may still be judged by it.
+    fn remember_sealed(&self) {
+        let view = self.view.load();
+        let Some(newest_ms) = view.segments.iter().map(|segment| segment.max_ms).max() else { return };
+        self.newest_ms.store(newest_ms, Relaxed);
+        let from_ms = newest_ms.saturating_sub(self.options.block_duration_ms / 2);
+        for segment in view.segments.iter().filter(|segment| segment.max_ms >= from_ms) {
+            if let Err(error) = self.remember_segment(&view, segment) {
+                self.counters.quarantined.fetch_add(1, Relaxed);
+                tracing::error!(%error, "the last samples of a segment cannot be read");
+            }
+        }
+    }
+
+    fn remember_segment(&self, view: &View, segment: &Arc<Segment>) -> Result<(), StorageError> {
+        let mut cursor = SegmentCursor::new(Arc::clone(segment));
+        let (mut payload, mut pieces): (Vec<u8>, Vec<Piece>) = (Vec::new(), Vec::new());
+        for series in &segment.series {
+            payload.clear();
+            pieces.clear();
+            cursor.pieces_into(series, &mut payload, &mut pieces)?;
+            let mut data = view.open[self.layout.shard_of(series)].data.lock();
+            for piece in &pieces {
+                let times = cursor.times(piece.stream)?;
+                let mut last = None;
+                piece
+                    .decode(&payload, u32::MAX, |row, bits| last = Some((row, bits)))
+                    .map_err(|what| segment.damaged(what))?;
+                if let Some((row, bits)) = last
+                    && let Some(&time) = times.get(row as usize)
+                {
+                    data.remember(self.layout.local(series), time, bits);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn replay(&self, existing: &[(u64, u64)], progress: &Progress) -> Result<(), StorageError> {
+        let floor = self.upkeep.lock().manifest.log_floor;
+        let wal_dir = Places::wal(&self.options.dir);
+        let covered: Vec<u64> = existing.iter().map(|&(number, _)| number).filter(|&n| n >= floor).collect();
+        progress.begin(covered.first().copied().unwrap_or(floor), covered.last().copied().unwrap_or(floor));
+        let mut samples = Vec::new();
+        for &number in &covered {
+            progress.at(number);
+            let path = wal::segment_path(&wal_dir, number);
+            let outcome = wal::read_segment(&*self.files, &path, number, |kind, body| {
+                self.replay_record(kind, body, &mut samples)?;
+                self.seal_during_replay(number).map_err(RecordError::Stop)
+            })?;
+            match outcome {
+                Outcome::Whole => {}
+                Outcome::Torn { offset } if covered.last() == Some(&number) => {
+                    tracing::info!(file = %path.display(), offset, "the log ends in an unfinished record");
+                }
+                Outcome::Torn { offset } => self.log_damage(&path, offset, "the file is cut short"),
+                Outcome::Damaged { offset, what } => self.log_damage(&path, offset, &what),
+            }
+        }
+        self.log.define_through(self.identity.next_order());
+        let view = self.view.load();
+        view.open.iter().for_each(|epoch| epoch.data.lock().recount());
+        self.log.remove_below(floor)?;
+        Ok(())
+    }
+
+    fn log_damage(&self, path: &Path, offset: u64, what: &str) {
+        tracing::error!(file = %path.display(), offset, what, "the rest of a log file is lost; a copy is kept");
+        quarantine::copy(&*self.files, &self.options.dir, path, &self.counters);
+    }
+
+    fn replay_record(&self, kind: u8, body: &[u8], samples: &mut Vec<LogSample>) -> Result<(), RecordError> {
+        match kind {
+            record::DEFINITIONS => {
+                let loaded = self.identity.load_definitions(body);
+                loaded.map(|_| ()).map_err(|error| RecordError::Body(error.to_string()))
+            }
+            record::ROWS => {
+                record::decode_rows(body, samples).map_err(|what| RecordError::Body(what.into()))?;
+                self.replay_rows(samples);
+                Ok(())
+            }
+            _ => Err(RecordError::Body(format!("records of kind {kind} are unknown"))),
+        }
+    }
+
+    fn replay_rows(&self, samples: &[LogSample]) {
+        const ANY_TIME: Limits = Limits { min_ms: i64::MIN, max_ms: i64::MAX };
+        let view = self.view.load();
+        let (mut newest, mut undefined) = (i64::MIN, 0u64);
+        for part in samples.chunk_by(|a, b| self.layout.shard_of(a.series) == self.layout.shard_of(b.series))
+        {
+            let mut data = view.open[self.layout.shard_of(part[0].series)].data.lock();
+            for sample in part {
+                if self.identity.series_ref(SeriesId(sample.series)).is_none() {
+                    undefined += 1;
+                    continue;
+                }
+                // What is not newer than the series' last sample has been sealed already.
+                data.append(self.layout.local(sample.series), sample.timestamp_ms, sample.bits, ANY_TIME);
+                newest = newest.max(sample.timestamp_ms);
+            }
+        }
+        self.newest_ms.fetch_max(newest, Relaxed);
+        if undefined > 0 {
+            self.counters.quarantined.fetch_add(undefined, Relaxed);
+            tracing::error!(samples = undefined, "the log holds samples of series whose definition is lost");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Damaged files are copied aside, counted, and never deleted by us.
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+use metricsstore_vfs::Files;
+
+use crate::counters::Counters;
+use crate::store::Places;
+
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Counts a damaged file and keeps a copy of it. That the copy fails is logged and changes nothing.
+pub(crate) fn copy(files: &dyn Files, dir: &Path, path: &Path, counters: &Counters) {
+    counters.quarantined.fetch_add(1, Relaxed);
+    if let Err(error) = try_copy(files, dir, path) {
+        tracing::warn!(file = %path.display(), %error, "no copy of a damaged file could be kept");
+    }
+}
+
+fn try_copy(files: &dyn Files, dir: &Path, path: &Path) -> io::Result<()> {
+    let kind = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let quarantine = Places::quarantine(dir);
+    let target = quarantine.join(format!("{kind}-{name}"));
+    if files.exists(&target)? {
+        return Ok(());
+    }
+    let source = files.open(path)?;
+    let length = source.len()?;
+    let copy = files.create(&target)?;
+    let mut chunk = Vec::new();
+    let mut offset = 0;
+    while offset < length {
+        chunk.resize(CHUNK_BYTES.min((length - offset) as usize), 0);
+        source.read_exact_at(&mut chunk, offset)?;
+        copy.append(&chunk)?;
+        offset += chunk.len() as u64;
+    }
+    copy.sync()?;
+    files.sync_dir(&quarantine)
+}

@@ -1,0 +1,441 @@
+//! Reads head and segments as one: batches of series that share a timeline.
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use metricsstore_budget::Grant;
+use metricsstore_model::read::{
+    Columns, FloatColumns, ReadError, SeriesBatch, SeriesBatches, SeriesLabels, SeriesRef,
+};
+
+use crate::StorageError;
+use crate::column::Piece;
+use crate::head::{Epoch, Layout};
+use crate::identity::{Selected, SeriesId};
+use crate::segment::SegmentCursor;
+use crate::view::View;
+
+/// Series whose encoded columns are held at once, at most and at first.
+const CHUNK_SERIES: usize = 1024;
+const FIRST_CHUNK_SERIES: usize = 64;
+/// Encoded bytes of a chunk; the size of the next one is chosen accordingly.
+const CHUNK_BYTES: usize = 2 << 20;
+/// Cells of one batch.
+const BATCH_CELLS: usize = 512 << 10;
+/// Timestamps of streams that are kept from chunk to chunk.
+const CACHED_TIMES: usize = 512 << 10;
+
+/// One part of the store, of which a series' samples are older than those in the next.
+enum Part {
+    Segment(SegmentCursor),
+    /// An epoch of one shard, and the rows of its streams when the snapshot was taken.
+    Head {
+        epoch: Arc<Epoch>,
+        shard: usize,
+        rows: Vec<u32>,
+    },
+}
+
+/// A stream of a part.
+type StreamKey = (u32, u32);
+
+/// A piece of the series at this index of the chunk.
+struct Found {
+    series: u32,
+    part: u32,
+    piece: Piece,
+}
+
+/// Series of a chunk that share a timeline.
+struct Group {
+    /// Pieces of each series, a range of `Select::found`.
+    members: Vec<Range<usize>>,
+}
+
+pub(crate) struct Select {
+    parts: Vec<Part>,
+    layout: Layout,
+    start_ms: i64,
+    end_ms: i64,
+    series: Vec<(SeriesId, SeriesRef)>,
+    labels: Arc<dyn SeriesLabels>,
+    grant: Grant,
+    /// Series that no chunk has taken yet begin here.
+    next: usize,
+    chunk: Range<usize>,
+    chunk_series: usize,
+    found: Vec<Found>,
+    payload: Vec<u8>,
+    groups: VecDeque<Group>,
+    times: HashMap<StreamKey, Arc<[i64]>>,
+    cached_times: usize,
+    /// Bytes reserved for the batch handed out last.
+    reserved: u64,
+    /// Bytes reserved for the chunk.
+    chunk_reserved: u64,
+}
+
+impl Select {
+    /// A snapshot of `view`; the caller keeps maintenance from re-assigning series ids meanwhile.
+    pub(crate) fn new(
+        view: &View,
+        layout: Layout,
+        selected: Selected,
+        start_ms: i64,
+        end_ms: i64,
+        grant: &Grant,
+    ) -> Select {
+        let overlapping = view.segments.iter().filter(|s| s.min_ms <= end_ms && s.max_ms >= start_ms);
+        let mut parts: Vec<Part> =
+            overlapping.map(|segment| Part::Segment(SegmentCursor::new(Arc::clone(segment)))).collect();
+        for epochs in [&view.frozen, &view.open] {
+            for (shard, epoch) in epochs.iter().enumerate() {
+                let data = epoch.data.lock();
+                if data.samples > 0 && data.min_ms <= end_ms && data.max_ms >= start_ms {
+                    let rows = data.row_counts();
+                    drop(data);
+                    parts.push(Part::Head { epoch: Arc::clone(epoch), shard, rows });
+                }
+            }
+        }
+        Select {
+            parts,
+            layout,
+            start_ms,
+            end_ms,
+            series: selected.series,
+            labels: selected.labels,
+            grant: grant.clone(),
+            next: 0,
+            chunk: 0..0,
+            chunk_series: FIRST_CHUNK_SERIES,
+            found: Vec::new(),
+            payload: Vec::new(),
+            groups: VecDeque::new(),
+            times: HashMap::new(),
+            cached_times: 0,
+            reserved: 0,
+            chunk_reserved: 0,
+        }
+    }
+
+    fn reserve(&mut self, bytes: u64) -> Result<(), ReadError> {
+        self.grant.reserve(bytes)?;
+        self.reserved += bytes;
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        self.grant.release(std::mem::take(&mut self.reserved));
+    }
+
+    /// Collects the encoded columns of the next series and sorts them into groups.
+    fn load_chunk(&mut self) -> Result<(), ReadError> {
+        self.chunk = self.next..(self.next + self.chunk_series).min(self.series.len());
+        self.next = self.chunk.end;
+        self.found.clear();
+        self.payload.clear();
+        if self.cached_times > CACHED_TIMES {
+            self.times.clear();
+            self.cached_times = 0;
+        }
+        let mut pieces = Vec::new();
+        for part in 0..self.parts.len() {
+            self.collect_part(part, &mut pieces)?;
+        }
+        self.size_next_chunk();
+        self.grant.release(std::mem::take(&mut self.chunk_reserved));
+        let held =
+            (self.payload.len() + self.found.len() * size_of::<Found>() + self.cached_times * 8) as u64;
+        self.grant.reserve(held)?;
+        self.chunk_reserved = held;
+        self.found.sort_by_key(|found| found.series);
+        self.group()
+    }
+
+    fn size_next_chunk(&mut self) {
+        let grown =
+            if self.payload.len() > CHUNK_BYTES { self.chunk_series / 2 } else { self.chunk_series * 4 };
+        self.chunk_series = grown.clamp(1, CHUNK_SERIES);
+    }
+
+    fn collect_part(&mut self, part: usize, pieces: &mut Vec<Piece>) -> Result<(), ReadError> {
+        let chunk = &self.series[self.chunk.clone()];
+        match &mut self.parts[part] {
+            Part::Segment(cursor) => {
+                for (index, (id, _)) in chunk.iter().enumerate() {
+                    cursor.pieces_into(id.0, &mut self.payload, pieces)?;
+                    let found = pieces.drain(..);
+                    self.found.extend(found.map(|piece| Found {
+                        series: index as u32,
+                        part: part as u32,
+                        piece,
+                    }));
+                }
+            }
+            Part::Head { epoch, shard, rows } => {
+                let data = epoch.data.lock();
+                for (index, (id, _)) in chunk.iter().enumerate() {
+                    if self.layout.shard_of(id.0) != *shard {
+                        continue;
+                    }
+                    data.pieces_into(self.layout.local(id.0), &mut self.payload, pieces);
+                    for mut piece in pieces.drain(..) {
+                        let visible = rows.get(piece.stream as usize).copied().unwrap_or(0);
+                        piece.rows = piece.rows.min(visible.saturating_sub(piece.first_row));
+                        if piece.rows > 0 {
+                            self.found.push(Found { series: index as u32, part: part as u32, piece });
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load_times(&mut self, key: StreamKey) -> Result<(), StorageError> {
+        if self.times.contains_key(&key) {
+            return Ok(());
+        }
+        let times: Arc<[i64]> = match &mut self.parts[key.0 as usize] {
+            Part::Segment(cursor) => cursor.times(key.1)?,
+            Part::Head { epoch, rows, .. } => {
+                let mut times = Vec::new();
+                let visible = rows.get(key.1 as usize).copied().unwrap_or(0);
+                epoch.data.lock().stream(key.1).times_into(0..visible, &mut times);
+                times.into()
+            }
+        };
+        self.cached_times += times.len() + 8;
+        self.times.insert(key, times);
+        Ok(())
+    }
+
+    /// Leaves out pieces without rows in the wanted time, then puts series with the same streams together.
+    fn group(&mut self) -> Result<(), ReadError> {
+        for at in 0..self.found.len() {
+            let found = &self.found[at];
+            let key = (found.part, found.piece.stream);
+            self.load_times(key)?;
+        }
+        let (start_ms, end_ms, times) = (self.start_ms, self.end_ms, &self.times);
+        self.found.retain(|found| {
+            let rows = found.piece.first_row as usize..(found.piece.first_row + found.piece.rows) as usize;
+            let times = times.get(&(found.part, found.piece.stream)).and_then(|times| times.get(rows));
+            times.is_some_and(|times| times[0] <= end_ms && times[times.len() - 1] >= start_ms)
+        });
+        let mut by_streams: HashMap<Vec<StreamKey>, usize> = HashMap::new();
+        let mut groups: Vec<Group> = Vec::new();
+        let mut key: Vec<StreamKey> = Vec::new();
+        let mut at = 0;
+        while at < self.found.len() {
+            let series = self.found[at].series;
+            let count = self.found[at..].iter().take_while(|found| found.series == series).count();
+            let members = at..at + count;
+            at += count;
+            key.clear();
+            key.extend(self.found[members.clone()].iter().map(|found| (found.part, found.piece.stream)));
+            let alone = key.windows(2).any(|pair| pair[0].0 == pair[1].0);
+            match by_streams.get(&key) {
+                Some(&group) if !alone => groups[group].members.push(members),
+                _ => {
+                    if !alone {
+                        by_streams.insert(key.clone(), groups.len());
+                    }
+                    groups.push(Group { members: vec![members] });
+                }
+            }
+        }
+        self.groups = groups.into();
+        Ok(())
+    }
+
+    /// The timeline of a group: for each piece its rows in the stream, and all times. `None` when the parts overlap
+    /// in time, so that the series cannot share rows.
+    fn timeline(&self, group: &Group) -> Option<(Vec<Range<u32>>, Vec<i64>)> {
+        let first = &self.found[group.members[0].clone()];
+        let mut ranges = Vec::with_capacity(first.len());
+        let mut timeline: Vec<i64> = Vec::new();
+        for (position, found) in first.iter().enumerate() {
+            let pieces = group.members.iter().map(|members| &self.found[members.start + position].piece);
+            let (from, to) = pieces.fold((u32::MAX, 0), |(from, to), piece| {
+                (from.min(piece.first_row), to.max(piece.first_row + piece.rows))
+            });
+            let times = self.times.get(&(found.part, found.piece.stream))?;
+            let rows = times.get(from as usize..to as usize)?;
+            let skipped = rows.partition_point(|&time| time < self.start_ms) as u32;
+            let end = rows.partition_point(|&time| time <= self.end_ms) as u32;
+            let rows = from + skipped..from + end.max(skipped);
+            let rows_times = &times[rows.start as usize..rows.end as usize];
+            if let (Some(last), Some(next)) = (timeline.last(), rows_times.first())
+                && last >= next
+            {
+                return None;
+            }
+            timeline.extend_from_slice(rows_times);
+            ranges.push(rows);
+        }
+        Some((ranges, timeline))
+    }
+
+    /// Builds the next batch of the first group; puts the rest of the group back.
+    fn build(&mut self, mut group: Group) -> Result<Option<SeriesBatch>, ReadError> {
+        let Some((ranges, timeline)) = self.timeline(&group) else {
+            let rest = group.members.split_off(1);
+            if !rest.is_empty() {
+                self.groups.push_front(Group { members: rest });
+            }
+            return self.build_alone(&group.members[0]);
+        };
+        let rows = timeline.len();
+        let most = (BATCH_CELLS / rows.max(1)).clamp(1, CHUNK_SERIES);
+        if group.members.len() > most {
+            let rest = group.members.split_off(most);
+            self.groups.push_front(Group { members: rest });
+        }
+        let cells = rows * group.members.len();
+        self.reserve((cells * 8 + cells / 8 + rows * 9 + group.members.len() * 16) as u64)?;
+        let mut builder = Builder::new(rows, group.members.len());
+        for members in &group.members {
+            let reference = self.series[self.chunk.start + self.found[members.start].series as usize].1;
+            let mut base = 0;
+            for (found, rows) in self.found[members.clone()].iter().zip(&ranges) {
+                let decoded = found.piece.decode(&self.payload, rows.end, |row, bits| {
+                    if row >= rows.start {
+                        builder.set(base + (row - rows.start) as usize, bits);
+                    }
+                });
+                decoded.map_err(|what| self.damaged(found, what))?;
+                base += rows.len();
+            }
+            builder.finish_series(reference);
+        }
+        Ok(builder.finish(timeline))
+    }
+
+    /// A series whose pieces interleave with others in ways that rows cannot express: its own samples only.
+    fn build_alone(&mut self, members: &Range<usize>) -> Result<Option<SeriesBatch>, ReadError> {
+        let rows: u64 = self.found[members.clone()].iter().map(|found| u64::from(found.piece.rows)).sum();
+        self.reserve(rows * 33 + 16)?;
+        let mut samples: Vec<(i64, u64)> = Vec::new();
+        for found in &self.found[members.clone()] {
+            let Some(times) = self.times.get(&(found.part, found.piece.stream)) else { continue };
+            let decoded = found.piece.decode(&self.payload, u32::MAX, |row, bits| {
+                if let Some(&time) = times.get(row as usize)
+                    && (self.start_ms..=self.end_ms).contains(&time)
+                {
+                    samples.push((time, bits));
+                }
+            });
+            decoded.map_err(|what| self.damaged(found, what))?;
+        }
+        samples.sort_by_key(|&(time, _)| time);
+        samples.dedup_by_key(|&mut (time, _)| time);
+        let mut builder = Builder::new(samples.len(), 1);
+        for (row, &(_, bits)) in samples.iter().enumerate() {
+            builder.set(row, bits);
+        }
+        builder.finish_series(self.series[self.chunk.start + self.found[members.start].series as usize].1);
+        Ok(builder.finish(samples.iter().map(|&(time, _)| time).collect()))
+    }
+
+    fn damaged(&self, found: &Found, what: &str) -> ReadError {
+        let file = match &self.parts[found.part as usize] {
+            Part::Segment(cursor) => cursor.segment().name(),
+            Part::Head { .. } => "memory".into(),
+        };
+        ReadError::Corrupt { file, offset: 0, what: what.into() }
+    }
+}
+
+impl SeriesBatches for Select {
+    fn next_batch(&mut self) -> Result<Option<SeriesBatch>, ReadError> {
+        self.release();
+        loop {
+            while let Some(group) = self.groups.pop_front() {
+                if let Some(batch) = self.build(group)? {
+                    return Ok(Some(batch));
+                }
+                self.release();
+            }
+            if self.next >= self.series.len() {
+                return Ok(None);
+            }
+            self.load_chunk()?;
+        }
+    }
+
+    fn labels(&self) -> Arc<dyn SeriesLabels> {
+        Arc::clone(&self.labels)
+    }
+}
+
+impl Drop for Select {
+    fn drop(&mut self) {
+        self.release();
+        self.grant.release(self.chunk_reserved);
+    }
+}
+
+/// Puts decoded columns together; series without a sample are left out.
+struct Builder {
+    rows: usize,
+    values: Vec<f64>,
+    absent: Vec<u64>,
+    any_absent: bool,
+    ids: Vec<SeriesRef>,
+    present: Vec<bool>,
+    present_count: usize,
+}
+
+impl Builder {
+    fn new(rows: usize, series: usize) -> Builder {
+        let cells = rows * series;
+        Builder {
+            rows,
+            values: Vec::with_capacity(cells),
+            absent: vec![0; cells.div_ceil(64)],
+            any_absent: false,
+            ids: Vec::with_capacity(series),
+            present: vec![false; rows],
+            present_count: 0,
+        }
+    }
+
+    fn set(&mut self, row: usize, bits: u64) {
+        let base = self.ids.len() * self.rows;
+        if self.values.len() == base {
+            self.values.resize(base + self.rows, 0.0);
+        }
+        self.values[base + row] = f64::from_bits(bits);
+        self.present_count += usize::from(!self.present[row]);
+        self.present[row] = true;
+    }
+
+    fn finish_series(&mut self, reference: SeriesRef) {
+        if self.present_count == 0 {
+            return;
+        }
+        if self.present_count < self.rows {
+            self.any_absent = true;
+            let base = self.ids.len() * self.rows;
+            for (row, _) in self.present.iter().enumerate().filter(|&(_, &present)| !present) {
+                self.absent[(base + row) / 64] |= 1 << ((base + row) % 64);
+            }
+        }
+        self.ids.push(reference);
+        self.present.fill(false);
+        self.present_count = 0;
+    }
+
+    fn finish(mut self, timeline: Vec<i64>) -> Option<SeriesBatch> {
+        if self.ids.is_empty() {
+            return None;
+        }
+        let words = (self.ids.len() * self.rows).div_ceil(64);
+        self.absent.truncate(if self.any_absent { words } else { 0 });
+        let columns = Columns::Floats(FloatColumns { values: self.values, absent: self.absent });
+        Some(SeriesBatch { times: timeline.into(), ids: self.ids, columns })
+    }
+}

@@ -1,0 +1,50 @@
+//! The store in numbers.
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::StoreStats;
+use crate::store::Store;
+
+pub(crate) fn collect(store: &Store) -> StoreStats {
+    let counters = &store.counters;
+    let (wal_segments, wal_bytes, wal_syncs) = store.log.figures();
+    let mut stats = StoreStats {
+        series: store.identity.len() as u64,
+        series_created: counters.series_created.load(Relaxed),
+        series_removed: counters.series_removed.load(Relaxed),
+        samples_appended: counters.samples_appended.load(Relaxed),
+        wal_bytes,
+        wal_segments,
+        wal_syncs,
+        disk_bytes: counters.disk_bytes.load(Relaxed),
+        seals: counters.seals.load(Relaxed),
+        merges: counters.merges.load(Relaxed),
+        quarantined: counters.quarantined.load(Relaxed),
+        read_only: store.log.broken().is_some(),
+        refused: counters.refused(),
+        ..StoreStats::default()
+    };
+    let view = store.view.load();
+    for segment in &view.segments {
+        stats.segment_count += 1;
+        stats.segment_bytes += segment.bytes;
+        widen(&mut stats, segment.min_ms, segment.max_ms);
+    }
+    for epoch in view.frozen.iter().chain(&view.open) {
+        let data = epoch.data.lock();
+        let (streams, private) = data.stream_figures();
+        stats.streams += streams;
+        stats.private_streams += private;
+        stats.head_samples += data.samples;
+        if data.samples > 0 {
+            widen(&mut stats, data.min_ms, data.max_ms);
+            let head_min = stats.head_min_time_ms.map_or(data.min_ms, |ms| ms.min(data.min_ms));
+            stats.head_min_time_ms = Some(head_min);
+        }
+    }
+    stats
+}
+
+fn widen(stats: &mut StoreStats, min_ms: i64, max_ms: i64) {
+    stats.min_time_ms = Some(stats.min_time_ms.map_or(min_ms, |ms| ms.min(min_ms)));
+    stats.max_time_ms = Some(stats.max_time_ms.map_or(max_ms, |ms| ms.max(max_ms)));
+}

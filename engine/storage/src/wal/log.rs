@@ -1,0 +1,262 @@
+//! The writer: appends frames in the order of its lock, and one sync for everyone who waits (leader and followers).
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use metricsstore_vfs::{File, Files};
+use parking_lot::{Condvar, Mutex};
+
+use super::record;
+use super::{FRAME_BYTES, HEADER_BYTES, MAGIC, MAX_BODY_BYTES, VERSION, frame_crc, segment_path};
+use crate::StorageError;
+use crate::identity::Identity;
+
+/// Series whose definitions go into one record.
+const DEFINITIONS_PER_RECORD: usize = 4096;
+
+/// A place in the log: bytes appended by this process, over all files.
+pub(crate) type Position = u64;
+
+pub(crate) struct Log {
+    files: Arc<dyn Files>,
+    dir: PathBuf,
+    identity: Arc<Identity>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    file: Arc<dyn File>,
+    number: u64,
+    /// Lengths of all files that exist.
+    lengths: BTreeMap<u64, u64>,
+    written: Position,
+    synced: Position,
+    /// Everything up to here that was not synced before is lost to waiters.
+    failed_through: Position,
+    /// Series created before this mark are defined in the log or in an identity file.
+    defined: u64,
+    syncing: bool,
+    /// Why the log takes no more records, until [`Log::heal`].
+    broken: Option<String>,
+    syncs: u64,
+}
+
+impl Log {
+    /// A log that writes on in a new file after the last of `existing`.
+    ///
+    /// Series that `identity` has now are taken as defined.
+    pub(crate) fn open(
+        files: Arc<dyn Files>,
+        dir: PathBuf,
+        identity: Arc<Identity>,
+        existing: &[(u64, u64)],
+        floor: u64,
+    ) -> Result<Log, StorageError> {
+        let number = existing.last().map_or(floor, |&(last, _)| floor.max(last + 1));
+        let file = create(&*files, &dir, number)?;
+        let mut lengths: BTreeMap<u64, u64> = existing.iter().copied().collect();
+        lengths.insert(number, HEADER_BYTES as u64);
+        let state = State {
+            file,
+            number,
+            lengths,
+            written: 0,
+            synced: 0,
+            failed_through: 0,
+            defined: identity.next_order(),
+            syncing: false,
+            broken: None,
+            syncs: 0,
+        };
+        Ok(Log { files, dir, identity, state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// Appends a frame, of which the first [`FRAME_BYTES`] are filled in here, after the definitions of series that the
+    /// log does not know yet, and returns the position after it.
+    pub(crate) fn append(&self, kind: u8, frame: &mut [u8]) -> Result<Position, String> {
+        let mut state = self.state.lock();
+        if let Some(reason) = &state.broken {
+            return Err(reason.clone());
+        }
+        self.define_series(&mut state)?;
+        self.write(&mut state, kind, frame)?;
+        Ok(state.written)
+    }
+
+    fn define_series(&self, state: &mut State) -> Result<(), String> {
+        let mut frame = Vec::new();
+        loop {
+            frame.resize(FRAME_BYTES, 0);
+            let mark = self.identity.encode_definitions(state.defined, DEFINITIONS_PER_RECORD, &mut frame);
+            if mark == state.defined {
+                return Ok(());
+            }
+            if frame.len() > FRAME_BYTES {
+                self.write(state, record::DEFINITIONS, &mut frame)?;
+            }
+            state.defined = mark;
+            frame.clear();
+        }
+    }
+
+    fn write(&self, state: &mut State, kind: u8, frame: &mut [u8]) -> Result<(), String> {
+        let (head, body) = frame.split_at_mut(FRAME_BYTES);
+        if body.len() > MAX_BODY_BYTES {
+            let reason = format!("a record of {} bytes is over the limit of {MAX_BODY_BYTES}", body.len());
+            return Err(self.fail(state, reason));
+        }
+        head[..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
+        head[4..8].copy_from_slice(&frame_crc(state.number, kind, body).to_le_bytes());
+        head[8] = kind;
+        if let Err(error) = state.file.append(frame) {
+            return Err(self.fail(state, format!("cannot write: {error}")));
+        }
+        state.written += frame.len() as u64;
+        let number = state.number;
+        *state.lengths.entry(number).or_default() += frame.len() as u64;
+        Ok(())
+    }
+
+    fn fail(&self, state: &mut State, reason: String) -> String {
+        state.failed_through = state.written;
+        state.broken = Some(reason.clone());
+        self.changed.notify_all();
+        reason
+    }
+
+    /// The position after everything appended so far.
+    pub(crate) fn position(&self) -> Position {
+        self.state.lock().written
+    }
+
+    /// Returns when everything up to `position` is durable. Whoever comes first syncs for all.
+    pub(crate) fn wait_durable(&self, position: Position) -> Result<(), String> {
+        let mut state = self.state.lock();
+        loop {
+            if state.synced >= position {
+                return Ok(());
+            }
+            if state.failed_through >= position {
+                return Err(state.broken.clone().unwrap_or_else(|| "a sync of the log failed".into()));
+            }
+            if state.syncing {
+                self.changed.wait(&mut state);
+                continue;
+            }
+            state.syncing = true;
+            let (file, covers) = (Arc::clone(&state.file), state.written);
+            drop(state);
+            let result = file.sync();
+            state = self.state.lock();
+            self.after_sync(&mut state, covers, result);
+        }
+    }
+
+    fn after_sync(&self, state: &mut State, covers: Position, result: std::io::Result<()>) {
+        state.syncing = false;
+        state.syncs += 1;
+        match result {
+            Ok(()) => state.synced = state.synced.max(covers),
+            // The file is poisoned: what it held beyond the last good sync may be gone.
+            Err(error) => {
+                self.fail(state, format!("cannot sync: {error}"));
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Syncs what was written so far.
+    pub(crate) fn sync(&self) -> Result<(), String> {
+        let position = self.position();
+        self.wait_durable(position)
+    }
+
+    /// Goes on in a new file. The caller keeps appenders out. Returns the number of the new file: all earlier ones
+    /// hold only what was appended before.
+    pub(crate) fn rotate(&self) -> Result<u64, StorageError> {
+        // A failure here shows in `broken` and does not keep us from a new file.
+        let _ = self.sync();
+        let mut state = self.state.lock();
+        while state.syncing {
+            self.changed.wait(&mut state);
+        }
+        let number = state.number + 1;
+        // The number is spent even when creation fails half-way.
+        state.number = number;
+        let created = create(&*self.files, &self.dir, number);
+        match created {
+            Ok(file) => {
+                state.file = file;
+                state.lengths.insert(number, HEADER_BYTES as u64);
+                Ok(number)
+            }
+            Err(error) => {
+                self.fail(&mut state, error.to_string());
+                Err(error)
+            }
+        }
+    }
+
+    /// Says that everything up to a position is durable elsewhere, that the present file is a fresh one, and that
+    /// series created before the mark `defined` are defined elsewhere.
+    pub(crate) fn heal(&self, durable_through: Position, defined: u64) {
+        let mut state = self.state.lock();
+        state.synced = state.synced.max(durable_through);
+        state.defined = state.defined.min(defined);
+        state.broken = None;
+        self.changed.notify_all();
+    }
+
+    /// Says that series created before the mark are defined already.
+    pub(crate) fn define_through(&self, mark: u64) {
+        self.state.lock().defined = mark;
+    }
+
+    /// Why the log takes no records at present.
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.state.lock().broken.clone()
+    }
+
+    /// Removes the files below `floor`; returns how many went.
+    pub(crate) fn remove_below(&self, floor: u64) -> Result<u32, StorageError> {
+        let below: Vec<u64> = self.state.lock().lengths.range(..floor).map(|(&number, _)| number).collect();
+        let mut removed = 0;
+        for number in below {
+            let path = segment_path(&self.dir, number);
+            match self.files.remove(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(StorageError::io("remove", &path)(error)),
+            }
+            self.state.lock().lengths.remove(&number);
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    /// Bytes of the file that is written at present.
+    pub(crate) fn open_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.lengths.get(&state.number).copied().unwrap_or(0)
+    }
+
+    /// Number of files, their bytes, syncs since the start.
+    pub(crate) fn figures(&self) -> (u64, u64, u64) {
+        let state = self.state.lock();
+        (state.lengths.len() as u64, state.lengths.values().sum(), state.syncs)
+    }
+}
+
+fn create(files: &dyn Files, dir: &std::path::Path, number: u64) -> Result<Arc<dyn File>, StorageError> {
+    let path = segment_path(dir, number);
+    let file = files.create(&path).map_err(StorageError::io("create", &path))?;
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(MAGIC);
+    header[4..8].copy_from_slice(&VERSION.to_le_bytes());
+    header[8..].copy_from_slice(&number.to_le_bytes());
+    file.append(&header).map_err(StorageError::io("write", &path))?;
+    file.sync().map_err(StorageError::io("sync", &path))?;
+    files.sync_dir(dir).map_err(StorageError::io("sync", dir))?;
+    Ok(file)
+}

@@ -1,0 +1,147 @@
+//! The reader: for replay, and for whoever else must look into a log file.
+use std::path::Path;
+
+use metricsstore_vfs::{File, Files};
+
+use super::{FRAME_BYTES, HEADER_BYTES, MAGIC, MAX_BODY_BYTES, VERSION, frame_crc};
+use crate::StorageError;
+
+/// How the reading of one file ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Every byte belongs to a valid frame.
+    Whole,
+    /// The file ends in a frame that was never completed: the normal trace of a crash.
+    Torn {
+        /// Where the incomplete frame begins.
+        offset: u64,
+    },
+    /// Something is wrong that a crash does not explain.
+    Damaged {
+        /// Where.
+        offset: u64,
+        /// What.
+        what: String,
+    },
+}
+
+/// Reads the frames of `path` in order and hands `(kind, body)` to `record`, which may refuse a body in words; the
+/// first bad frame ends the reading. Holds one frame in memory.
+pub(crate) fn read_segment(
+    files: &dyn Files,
+    path: &Path,
+    number: u64,
+    mut record: impl FnMut(u8, &[u8]) -> Result<(), RecordError>,
+) -> Result<Outcome, StorageError> {
+    let file = files.open(path).map_err(StorageError::io("open", path))?;
+    let length = file.len().map_err(StorageError::io("read", path))?;
+    let mut window = Window { file: &*file, length, start: 0, bytes: Vec::new() };
+    let read = StorageError::io;
+    if length < HEADER_BYTES as u64 {
+        return Ok(Outcome::Torn { offset: 0 });
+    }
+    let header = window.at(0, HEADER_BYTES).map_err(read("read", path))?;
+    if &header[..4] != MAGIC || header[8..16] != number.to_le_bytes() {
+        return Ok(Outcome::Damaged { offset: 0, what: "this is not the header of a log file".into() });
+    }
+    let version = u32_at(header, 4);
+    if version == 0 || version > VERSION {
+        let file = path.display().to_string();
+        return Err(StorageError::Version { file, found: version, supported: VERSION });
+    }
+    let mut offset = HEADER_BYTES as u64;
+    while offset < length {
+        let frame = window.frame(offset, number).map_err(read("read", path))?;
+        let Frame::Valid { kind, body_bytes } = frame else {
+            return window.judge(offset, number, &frame).map_err(read("read", path));
+        };
+        let body = window.at(offset + FRAME_BYTES as u64, body_bytes).map_err(read("read", path))?;
+        match record(kind, body) {
+            Ok(()) => {}
+            Err(RecordError::Body(what)) => return Ok(Outcome::Damaged { offset, what }),
+            Err(RecordError::Stop(error)) => return Err(error),
+        }
+        offset += (FRAME_BYTES + body_bytes) as u64;
+    }
+    Ok(Outcome::Whole)
+}
+
+/// What a consumer of records says.
+#[derive(Debug)]
+pub(crate) enum RecordError {
+    /// The body is damaged.
+    Body(String),
+    /// Reading must end for a reason that lies outside the file.
+    Stop(StorageError),
+}
+
+enum Frame {
+    Valid {
+        kind: u8,
+        body_bytes: usize,
+    },
+    /// It would reach beyond the end of the file.
+    PastEnd,
+    /// Complete by its length, but the checksum differs.
+    Mismatch {
+        bytes: u64,
+    },
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+/// A forward-moving piece of the file.
+struct Window<'f> {
+    file: &'f dyn File,
+    length: u64,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+const READ_AHEAD: usize = 256 << 10;
+
+impl Window<'_> {
+    fn at(&mut self, offset: u64, count: usize) -> std::io::Result<&[u8]> {
+        let held = offset >= self.start && offset + count as u64 <= self.start + self.bytes.len() as u64;
+        if !held {
+            let wanted = count.max(READ_AHEAD).min((self.length - offset) as usize);
+            self.bytes.resize(wanted, 0);
+            self.start = offset;
+            self.file.read_exact_at(&mut self.bytes, offset)?;
+        }
+        let from = (offset - self.start) as usize;
+        Ok(&self.bytes[from..from + count])
+    }
+
+    fn frame(&mut self, offset: u64, number: u64) -> std::io::Result<Frame> {
+        let left = self.length - offset;
+        if left < FRAME_BYTES as u64 {
+            return Ok(Frame::PastEnd);
+        }
+        let head = self.at(offset, FRAME_BYTES)?;
+        let (body_bytes, crc, kind) = (u32_at(head, 0) as usize, u32_at(head, 4), head[8]);
+        let bytes = (FRAME_BYTES + body_bytes) as u64;
+        if body_bytes > MAX_BODY_BYTES || bytes > left {
+            return Ok(Frame::PastEnd);
+        }
+        let body = self.at(offset + FRAME_BYTES as u64, body_bytes)?;
+        let valid = frame_crc(number, kind, body) == crc;
+        Ok(if valid { Frame::Valid { kind, body_bytes } } else { Frame::Mismatch { bytes } })
+    }
+
+    /// A bad frame with a good one behind it is damage; one that ends the file is a torn tail.
+    fn judge(&mut self, offset: u64, number: u64, frame: &Frame) -> std::io::Result<Outcome> {
+        if let Frame::Mismatch { bytes } = *frame
+            && offset + bytes < self.length
+            && matches!(self.frame(offset + bytes, number)?, Frame::Valid { .. })
+        {
+            let what = "a record does not match its checksum and valid records follow".into();
+            return Ok(Outcome::Damaged { offset, what });
+        }
+        Ok(Outcome::Torn { offset })
+    }
+}

@@ -1,0 +1,142 @@
+//! What the tests of the store share: batches of plain labels, and reading everything back.
+#![allow(dead_code, reason = "each test file uses its part")]
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use metricsstore_budget::{Budget, Grant};
+use metricsstore_model::read::{Selection, Source};
+use metricsstore_model::{
+    Acknowledge, Append, AppendError, Batch, LabelBuf, LabelDecoder, LabelError, Matcher, Origin,
+    RawKeyHasher, Row, Sample, Verdicts,
+};
+use metricsstore_storage::{Progress, StorageError, Store, StoreOptions};
+use metricsstore_vfs::sim::{SimClock, SimFiles};
+
+pub const DIR: &str = "/data";
+/// An ordinary point in time.
+pub const NOW_MS: i64 = 1_800_000_000_000;
+pub const HOUR_MS: i64 = 3_600_000;
+
+/// Labels written as `name=value;name=value`.
+pub struct PlainLabels;
+
+impl LabelDecoder for PlainLabels {
+    fn decode(&self, raw_labels: &[u8], labels: &mut LabelBuf) -> Result<bool, LabelError> {
+        labels.clear();
+        let text = std::str::from_utf8(raw_labels).unwrap();
+        for pair in text.split(';') {
+            let (name, value) = pair.split_once('=').unwrap();
+            labels.push(name, value);
+        }
+        labels.sort();
+        Ok(true)
+    }
+}
+
+/// Raw labels of a series that is told apart by a number.
+pub fn series(number: u32) -> String {
+    format!("__name__=m{};job=j{};n={number}", number % 7, number % 3)
+}
+
+/// Appends rows of one sample each.
+pub fn append(
+    store: &Store,
+    rows: &[(u32, i64, f64)],
+    acknowledge: Acknowledge,
+) -> Result<Verdicts, AppendError> {
+    let labels: Vec<String> = rows.iter().map(|&(number, ..)| series(number)).collect();
+    let hasher = RawKeyHasher::new(7, b"plain");
+    let batch = Batch {
+        origin: Origin::RemoteWrite(0),
+        decoder: &PlainLabels,
+        rows: labels
+            .iter()
+            .enumerate()
+            .map(|(index, raw)| Row {
+                raw_labels: raw.as_bytes(),
+                key: hasher.key(raw.as_bytes()),
+                samples: index as u32..index as u32 + 1,
+            })
+            .collect(),
+        samples: rows.iter().map(|&(_, timestamp_ms, value)| Sample { timestamp_ms, value }).collect(),
+    };
+    store.append(&batch, acknowledge)
+}
+
+/// Samples by series number and time, values as bits.
+pub type Contents = BTreeMap<u32, BTreeMap<i64, u64>>;
+
+/// Reads a range; panics when a series stands in two batches or times do not ascend.
+pub fn read(store: &Store, start_ms: i64, end_ms: i64) -> Contents {
+    let matchers = [Matcher::equal("", "")];
+    let selection = Selection { matchers: &matchers[..0], start_ms, end_ms };
+    let mut batches = store.select(&selection, &Grant::unlimited()).unwrap();
+    let labels = batches.labels();
+    let (mut times, mut values, mut label_buf) = (Vec::new(), Vec::new(), LabelBuf::new());
+    let mut contents = Contents::new();
+    while let Some(batch) = batches.next_batch().unwrap() {
+        assert!(batch.times.is_sorted_by(|a, b| a < b), "times ascend");
+        assert!(batch.times.iter().all(|time| (start_ms..=end_ms).contains(time)), "times lie in the range");
+        for (index, id) in batch.ids.iter().enumerate() {
+            batch.samples_into(index, &mut times, &mut values);
+            assert!(!times.is_empty(), "series without samples are left out");
+            labels.labels(*id, &mut label_buf);
+            let number = label_buf.get("n").unwrap().parse().unwrap();
+            assert_eq!(label_buf.metric_name(), format!("m{}", number % 7), "labels belong to their series");
+            let samples = times.iter().copied().zip(values.iter().map(|value| value.to_bits()));
+            assert!(contents.insert(number, samples.collect()).is_none(), "a series is in one batch");
+        }
+    }
+    contents
+}
+
+pub fn read_all(store: &Store) -> Contents {
+    read(store, i64::MIN, i64::MAX)
+}
+
+/// One series' samples as pairs, for literal comparisons.
+pub fn samples_of(store: &Store, number: u32) -> Vec<(i64, f64)> {
+    let contents = read_all(store);
+    let samples = contents.get(&number).cloned().unwrap_or_default();
+    samples.into_iter().map(|(time, bits)| (time, f64::from_bits(bits))).collect()
+}
+
+pub struct Machine {
+    pub files: SimFiles,
+    pub clock: SimClock,
+    pub options: StoreOptions,
+    pub budget: Budget,
+}
+
+impl Machine {
+    pub fn new(seed: u64) -> Machine {
+        Machine {
+            files: SimFiles::new(seed),
+            clock: SimClock::new(NOW_MS),
+            options: StoreOptions::new(DIR),
+            budget: Budget::unlimited(),
+        }
+    }
+
+    pub fn try_open(&self) -> Result<Arc<Store>, StorageError> {
+        Store::open(
+            self.options.clone(),
+            Arc::new(self.files.clone()),
+            Arc::new(self.clock.clone()),
+            self.budget.clone(),
+            Arc::new(Progress::default()),
+        )
+    }
+
+    pub fn open(&self) -> Arc<Store> {
+        self.try_open().unwrap()
+    }
+
+    /// Names of the files in a directory below the data directory.
+    pub fn names(&self, below: &str) -> Vec<String> {
+        use metricsstore_vfs::Files;
+        let entries = self.files.list(&Path::new(DIR).join(below)).unwrap();
+        entries.into_iter().map(|entry| entry.name).collect()
+    }
+}
