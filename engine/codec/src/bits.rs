@@ -8,6 +8,14 @@ pub trait BitSink {
 
 /// Writes `count` bits of `value` at bit `at` of `bytes`, which are zero from there on.
 pub(crate) fn put(bytes: &mut [u8], at: usize, value: u64, count: u32) {
+    let room = 64 - (at % 8) as u32;
+    if count <= room
+        && let Some(window) = bytes[at / 8..].first_chunk_mut::<8>()
+    {
+        let word = u64::from_be_bytes(*window) | value.unbounded_shl(room - count);
+        *window = word.to_be_bytes();
+        return;
+    }
     let mut at = at;
     let mut left = count;
     while left > 0 {

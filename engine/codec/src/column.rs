@@ -1,13 +1,14 @@
 //! The value column of one series: an append-only bit stream with 24 bytes of state, which together with the
 //! [`Chain`](crate::fragments::Chain) of its payload makes 32 bytes per series.
 //!
-//! Rows are those of a timestamp stream; a cell is a value or absent. Every `f64` survives bit for bit: −0.0,
-//! ±Inf, any NaN. A value is seen as an integer of the column's [`Kind`] (a decimal scaled by 10^0…10^9, else the
-//! bit pattern without the zeros at its end), and each integer is predicted from the two before it: by the last one,
-//! or by the last one and the last step, whichever would have been shorter lately. A value as predicted only
-//! lengthens a pending run, so constants and steady counters cost nothing; another one costs about the bits of its
-//! residual, with a width that adapts. Exclusive-or coding is not among the kinds: on the bit patterns that it
-//! would code well, residuals without their trailing zeros are as short, and one coder serves all kinds.
+//! Rows are those of a timestamp stream; a cell is a value or absent. Every `f64` survives bit for bit:
+//! −0.0, ±Inf, any NaN. A value is seen as an integer of the column's [`Kind`] (a count of pages, of
+//! sectors, of ones or of decimal places down to 10^−9, else the bit pattern without the zeros at its end),
+//! and each integer is predicted from the two before it: by the last one, or by the last one and the last
+//! step, whichever would have been shorter lately. A value as predicted only lengthens a pending run, so
+//! constants and steady counters cost nothing; another one costs about the bits of its residual, with a
+//! width that adapts. Exclusive-or coding is not among the kinds: on the bit patterns that it would code
+//! well, residuals without their trailing zeros are as short, and one coder serves all kinds.
 //!
 //! # Symbols (most significant bit first)
 //! ```text
@@ -17,7 +18,7 @@
 //! 1110 len-1:6 bits              residual of len bits
 //! 111100 gamma(n)                n absent cells
 //! 111101                         the staleness marker
-//! 111110 scale:4 [first]         from here on decimals scaled by 10^scale, scale ≤ 9
+//! 111110 unit:4 [first]          from here on counts of a unit: 0 4096, 1 512, 2 one, 3…11 10^−1…10^−9
 //! 111111 shift:6 [first]         from here on bit patterns without their lowest `shift` bits, which are zero
 //! first = gamma(len+1) bits      only in the first kind symbol of a column: its first value, zigzag, in len bits
 //! gamma(n) = k zeros, then n in k+1 bits
@@ -49,8 +50,8 @@ pub enum Cell {
     Absent(u32),
 }
 
-/// In the kind of bit patterns, after how many explicit values the column tries to be decimal again.
-const DECIMAL_RETRY: u8 = 32;
+/// In the kind of bit patterns, after how many explicit values the column tries to count units again.
+const UNITS_RETRY: u8 = 32;
 
 const PREFIX_RUN: (u64, u32) = (0b0, 1);
 const PREFIX_WIDTH: (u64, u32) = (0b10, 2);
@@ -58,7 +59,7 @@ const PREFIX_LONGER: (u64, u32) = (0b110, 3);
 const PREFIX_LENGTH: (u64, u32) = (0b1110, 4);
 const ABSENT: (u64, u32) = (0b11_1100, 6);
 const STALE: (u64, u32) = (0b11_1101, 6);
-const DECIMAL: (u64, u32) = (0b11_1110, 6);
+const UNITS: (u64, u32) = (0b11_1110, 6);
 const PATTERN: (u64, u32) = (0b11_1111, 6);
 /// How much wider than expected the second residual symbol is.
 const LONGER_BY: u32 = 3;
@@ -82,7 +83,7 @@ pub struct ColumnState {
     width: u8,
     score: i8,
     kind: Kind,
-    /// Low three bits: the flags above; the rest counts values since the last try to be decimal.
+    /// Low three bits: the flags above; the rest counts values since the last such try.
     flags: u8,
 }
 
@@ -144,7 +145,7 @@ impl ColumnState {
         }
         self.flush(sink);
         let integer = match self.kind.integer(value) {
-            Some(integer) if self.kind.is_decimal() || !self.retry_is_due() => integer,
+            Some(integer) if self.kind.is_units() || !self.retry_is_due() => integer,
             found => self.change_kind(value, found, sink),
         };
         self.write_integer(integer, sink);
@@ -212,14 +213,14 @@ impl ColumnState {
     fn write_kind(&self, sink: &mut impl BitSink) {
         match self.kind.shift() {
             Some(shift) => write(sink, PATTERN, u64::from(shift), 6),
-            None => write(sink, DECIMAL, u64::from(self.kind.scale()), 4),
+            None => write(sink, UNITS, u64::from(self.kind.unit()), 4),
         }
     }
 
     fn retry_is_due(&mut self) -> bool {
         const ONE: u8 = 8;
         self.flags = self.flags.wrapping_add(ONE);
-        (self.flags / ONE).is_multiple_of(DECIMAL_RETRY)
+        (self.flags / ONE).is_multiple_of(UNITS_RETRY)
     }
 
     /// Looks for a kind that holds the last value and this one; `found` is the integer in the present kind, if any.
@@ -227,8 +228,8 @@ impl ColumnState {
     fn change_kind(&mut self, value: f64, found: Option<i64>, sink: &mut impl BitSink) -> i64 {
         let last = self.kind.value(self.last);
         match (self.kind.common(last, value), found) {
-            // A retry that found no decimals: all is as before.
-            (kind, Some(integer)) if !kind.is_decimal() => integer,
+            // A retry that found no unit: all is as before.
+            (kind, Some(integer)) if !kind.is_units() => integer,
             (kind, _) => {
                 self.carry_over(kind);
                 self.write_kind(sink);

@@ -131,7 +131,12 @@ fn the_last_cell_is_known() {
 
 #[test]
 fn numbers_before_the_first_value_are_damage() {
-    for bytes in [vec![0b0100_0000], vec![0b1000_0000], vec![0b1111_1010, 0b1100_0000], vec![0xff, 0xff]] {
+    for bytes in [
+        vec![0b0100_0000],
+        vec![0b1000_0000],
+        vec![0b1111_1011, 0b0000_0000],
+        vec![0b1111_1000, 0b0000_0001, 0b0000_1011],
+    ] {
         let mut reader = ColumnReader::new(None, BitReader::of_slice(&bytes), 3);
         assert!(reader.next().is_err(), "{bytes:?}");
     }

@@ -1,14 +1,17 @@
 //! How a value is seen as an integer.
 
-/// Largest integer of a decimal: rounding by adding and taking off 1.5 · 2^52 is right up to here.
+/// Largest count of units: rounding by adding and taking off 1.5 · 2^52 is right up to here.
 const MAX_DECIMAL: f64 = (1_u64 << 51) as f64;
 const ROUND: f64 = 6_755_399_441_055_744.0;
-const MAX_SCALE: u8 = 9;
-const POWERS: [f64; MAX_SCALE as usize + 1] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+/// What integers are divided by, unit for unit: pages of memory, sectors of a disk, 1, then decimals. Every divisor is
+/// exact, so a quotient is the float that is nearest to the number meant.
+const DIVISORS: [f64; 12] = [1.0 / 4096.0, 1.0 / 512.0, 1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+const MAX_UNIT: u8 = DIVISORS.len() as u8 - 1;
+const UNIT_ONE: u8 = 2;
 /// Kinds from here on are bit patterns, plus the shift.
 const PATTERNS: u8 = 64;
 
-/// A decimal's scale, or a bit pattern's shift.
+/// The unit that a value is counted in, or a bit pattern's shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Kind(u8);
@@ -17,9 +20,9 @@ impl Kind {
     /// No value has been seen.
     pub const NONE: Kind = Kind(u8::MAX);
 
-    /// Integers are values times 10^`scale`; `None` above 9.
-    pub fn decimal(scale: u8) -> Option<Kind> {
-        (scale <= MAX_SCALE).then_some(Kind(scale))
+    /// Integers count units: 0 is 4096, 1 is 512, from 2 on 10^0 … 10^−9; `None` for a higher one.
+    pub fn units(unit: u8) -> Option<Kind> {
+        (unit <= MAX_UNIT).then_some(Kind(unit))
     }
 
     /// Integers are ordered bit patterns without their lowest `shift` bits (below 64), which are zero.
@@ -29,28 +32,29 @@ impl Kind {
 
     /// The kind of the shortest integer for a value, and that integer.
     pub fn shortest(value: f64) -> (Kind, i64) {
-        let decimal = (0..=MAX_SCALE).find_map(|scale| Some((Kind(scale), Kind(scale).integer(value)?)));
-        decimal.unwrap_or_else(|| {
+        let largest = if value == 0.0 { UNIT_ONE } else { 0 };
+        let counted = (largest..=MAX_UNIT).find_map(|unit| Some((Kind(unit), Kind(unit).integer(value)?)));
+        counted.unwrap_or_else(|| {
             let kind = Kind::pattern(trailing_zeros(value));
             (kind, to_ordered(value) >> (kind.0 - PATTERNS))
         })
     }
 
-    /// The lowest kind, not below this one, that holds both values.
+    /// The kind of the largest unit, not above this one's, that holds both values.
     pub(super) fn common(self, one: f64, other: f64) -> Kind {
-        let lowest = if self.is_decimal() { self.0 } else { 0 };
-        (lowest..=MAX_SCALE)
+        let largest = if self.is_units() { self.0 } else { 0 };
+        (largest..=MAX_UNIT)
             .map(Kind)
             .find(|kind| kind.integer(other).is_some() && kind.integer(one).is_some())
             .unwrap_or_else(|| Kind::pattern(trailing_zeros(one).min(trailing_zeros(other))))
     }
 
-    /// Whether it is a decimal.
-    pub fn is_decimal(self) -> bool {
-        self.0 <= MAX_SCALE
+    /// Whether integers count units.
+    pub fn is_units(self) -> bool {
+        self.0 <= MAX_UNIT
     }
 
-    pub(super) fn scale(self) -> u8 {
+    pub(super) fn unit(self) -> u8 {
         self.0
     }
 
@@ -66,7 +70,7 @@ impl Kind {
             let integer = ordered.wrapping_shr(u32::from(shift));
             return (integer.wrapping_shl(u32::from(shift)) == ordered).then_some(integer);
         }
-        let scaled = value * POWERS[usize::from(self.0.min(MAX_SCALE))];
+        let scaled = value * DIVISORS[usize::from(self.0.min(MAX_UNIT))];
         // NaN is not within either.
         if !(-MAX_DECIMAL..=MAX_DECIMAL).contains(&scaled) {
             return None;
@@ -80,8 +84,7 @@ impl Kind {
     pub fn value(self, integer: i64) -> f64 {
         match self.shift() {
             Some(shift) => from_ordered(integer.wrapping_shl(u32::from(shift))),
-            // A correctly rounded quotient is the float that the decimal is read as.
-            None => integer as f64 / POWERS[usize::from(self.0.min(MAX_SCALE))],
+            None => integer as f64 / DIVISORS[usize::from(self.0.min(MAX_UNIT))],
         }
     }
 }
@@ -109,14 +112,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_take_the_lowest_scale_that_is_exact() {
+    fn values_take_the_largest_unit_that_is_exact() {
         for (value, kind, integer) in [
-            (0.0, Kind(0), 0),
-            (-3.0, Kind(0), -3),
-            (0.1, Kind(1), 1),
-            (-12.25, Kind(2), -1225),
-            (1.000_000_001, Kind(9), 1_000_000_001),
-            (2_251_799_813_685_248.0, Kind(0), 1 << 51),
+            (0.0, Kind(2), 0),
+            (8192.0, Kind(0), 2),
+            (-1536.0, Kind(1), -3),
+            (-3.0, Kind(2), -3),
+            (0.1, Kind(3), 1),
+            (-12.25, Kind(4), -1225),
+            (1.000_000_001, Kind(11), 1_000_000_001),
+            (2_251_799_813_685_247.0, Kind(2), (1 << 51) - 1),
         ] {
             assert_eq!(Kind::shortest(value), (kind, integer), "{value}");
         }
@@ -128,7 +133,7 @@ mod tests {
             [-0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, 1e-10, 0.1 + 0.2, f64::MIN_POSITIVE]
         {
             let (kind, integer) = Kind::shortest(value);
-            assert!(!kind.is_decimal(), "{value}");
+            assert!(!kind.is_units(), "{value}");
             assert_eq!(kind.value(integer).to_bits(), value.to_bits());
         }
         assert_eq!(Kind::shortest(f64::INFINITY).0, Kind::pattern(52));
@@ -155,14 +160,14 @@ mod tests {
             let value: f64 = text.parse().unwrap();
             if mantissa != 0 {
                 let (kind, _) = Kind::shortest(value);
-                prop_assert!(kind.is_decimal() && u32::from(kind.scale()) <= scale, "{text}");
+                prop_assert!(kind.is_units() && u32::from(kind.unit()) <= scale + 2, "{text}");
             }
         }
 
         #[test]
-        fn a_common_kind_holds_both_values(one: u64, other: u64, scale in 0..=9_u8) {
+        fn a_common_kind_holds_both_values(one: u64, other: u64, unit in 0..=11_u8) {
             let (one, other) = (f64::from_bits(one), f64::from_bits(other));
-            let kind = Kind(scale).common(one, other);
+            let kind = Kind(unit).common(one, other);
             prop_assert!(kind.integer(one).is_some() && kind.integer(other).is_some());
         }
     }

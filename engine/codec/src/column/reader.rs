@@ -122,8 +122,8 @@ impl<'b, C: Iterator<Item = &'b [u8]>> ColumnReader<'b, C> {
                     0 => return Ok(Pending::Absent(read_gamma(&mut self.bits)?)),
                     1 => return Ok(Pending::Stale),
                     2 => {
-                        let scale = self.bits.read(4).ok_or(CUT_OFF)? as u8;
-                        let kind = Kind::decimal(scale).ok_or(Damaged::new("a decimal scale above 9"))?;
+                        let unit = self.bits.read(4).ok_or(CUT_OFF)? as u8;
+                        let kind = Kind::units(unit).ok_or(Damaged::new("an unknown unit"))?;
                         if self.change_kind(kind)? {
                             return Ok(Pending::Explicit);
                         }
