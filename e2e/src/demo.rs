@@ -52,7 +52,7 @@ fn apply_store(kubectl: &Kubectl<'_>) -> Result<()> {
             .wait_for(
                 &["metricsstore", "main", "--namespace", "demo"],
                 "the store to be Ready",
-                Duration::from_secs(180),
+                Duration::from_mins(3),
                 |store| {
                     condition_status(store, "Ready") == Some("True")
                         && store["status"]["observedGeneration"] == store["metadata"]["generation"]

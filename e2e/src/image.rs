@@ -22,7 +22,7 @@ pub struct Image {
 
 /// Builds the binaries and the image.
 pub fn build() -> Result<Image> {
-    let release = progress::step("build the static binaries", build_binaries)?;
+    let release = binaries()?;
     progress::step("build the image", || {
         let context = places::target().join("image-context");
         stage(&context, &release)?;
@@ -31,6 +31,11 @@ pub fn build() -> Result<Image> {
         progress::note(format!("{} in {}", name(), archive.display()));
         Ok(Image { name: name(), archive })
     })
+}
+
+/// The folder of the static binaries, built as they go into the image.
+pub fn binaries() -> Result<PathBuf> {
+    progress::step("build the static binaries", build_binaries)
 }
 
 /// A target folder of its own: other flags would otherwise rebuild the world at every switch.

@@ -13,6 +13,7 @@ pub mod demo;
 mod error;
 pub mod image;
 pub mod kubectl;
+pub mod measure;
 pub mod packages;
 pub mod pipeline;
 pub mod places;

@@ -22,7 +22,7 @@ pub fn install(cluster: &Cluster) -> Result<()> {
         helm.args(["--namespace", NAMESPACE, "--create-namespace"]);
         program::quiet("helm upgrade --install", &mut helm, LOOK)?;
         let deployment = format!("deployment/{NAME}");
-        cluster.kubectl().wait_for_rollout(NAMESPACE, &deployment, Duration::from_secs(120))
+        cluster.kubectl().wait_for_rollout(NAMESPACE, &deployment, Duration::from_mins(2))
     })
 }
 

@@ -1,4 +1,6 @@
 //! The measuring program behind `cargo xtask bench`, built with optimisation so that the load costs little.
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

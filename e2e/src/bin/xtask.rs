@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use metricsstore_e2e::{Result, cluster, crds, demo, image, packages, pipeline};
+use metricsstore_e2e::{Result, cluster, crds, demo, image, measure, packages, pipeline};
 
 /// Build, try and test metricsstore on a real single-node Kubernetes of its own.
 ///
 /// Everything is built from source (Rust crates and checksum-pinned Go modules) or comes from Debian's packages; no
-/// container registry is involved. What is built is kept in ~/.cache/metricsstore (or $METRICSSTORE_CACHE). Start with:
+/// container registry is involved. What is built is kept in ~/.cache/metricsstore (or `$METRICSSTORE_CACHE`). Start with:
 ///
 ///   cargo xtask demo      a cluster, the operator, a MetricsStore, and queries about the cluster itself
 ///
@@ -54,13 +54,30 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Measure the engine beside others: same bytes, same control group, ratios of one run
+    #[command(subcommand)]
+    Bench(BenchCommand),
+}
+
+#[derive(Subcommand)]
+enum BenchCommand {
+    /// Remote write of a fixed-seed, Kubernetes-like population (500k series, 15 s) to metricsstore and to Prometheus
+    ///
+    /// Builds both engines, runs them in turn in the same memory cgroup, reads every accepted sample back, and prints
+    /// RSS, working set, cgroup peak, CPU per million samples, request times and bytes on disk with their ratios. All
+    /// flags are printed. More settings: `cargo xtask bench ingest -- --help`.
+    Ingest {
+        /// Settings of the run, for example `-- --series 100000 --runs 3`
+        #[arg(last = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 #[derive(Subcommand)]
 enum ClusterCommand {
     /// Build what is missing and bring the cluster up; does nothing when it is up
     ///
-    /// etcd, the API server (with its audit log on), controller manager, scheduler, kubelet, kube-proxy, CoreDNS,
+    /// etcd, the API server (with its audit log on), controller manager, scheduler, kubelet, kube-proxy, cluster DNS,
     /// dynamic volumes and containerd, in namespaces of their own: no packet leaves, and the host keeps its mounts,
     /// network and settings. A run that died is cleaned first.
     Up,
@@ -115,6 +132,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Crds { check: false } => {
             println!("{}", if crds::generate()? { "the CRD was written" } else { "the CRD is up to date" });
         }
+        Command::Bench(BenchCommand::Ingest { arguments }) => measure::ingest(&arguments)?,
         Command::Cluster(command) => return run_cluster(command),
     }
     Ok(ExitCode::SUCCESS)

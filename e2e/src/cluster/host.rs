@@ -25,7 +25,8 @@ pub fn create_mount_points(state: &Path) -> Result<()> {
         let mut ancestors: Vec<&Path> = covered.ancestors().filter(|path| !path.exists()).collect();
         ancestors.reverse();
         for missing in ancestors {
-            noted += &format!("{}\n", missing.display());
+            noted += &missing.to_string_lossy();
+            noted.push('\n');
             places::write(&list, &noted)?;
             std::fs::create_dir(missing).map_err(Error::file("create", missing))?;
         }

@@ -234,7 +234,7 @@ impl Init {
     /// Waits for a daemon's service, and fails at once with its last words when it ends instead.
     fn await_daemon(&mut self, name: &str, what: &str, mut ready: impl FnMut() -> bool) -> Result<()> {
         let log = self.log(name);
-        wait::until(what, Duration::from_secs(180), super::READ_LOGS, || {
+        wait::until(what, Duration::from_mins(3), super::READ_LOGS, || {
             if ready() {
                 return Ok(wait::Look::Done(()));
             }

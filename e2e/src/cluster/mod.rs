@@ -29,6 +29,10 @@ const READ_LOGS: &str =
 /// The API server's audit log, below the state folder.
 pub(crate) const AUDIT_LOG: &str = "log/audit.log";
 
+/// What the cluster runs as pods from the start.
+const COREDNS: &str = include_str!("../../manifests/coredns.yaml");
+const LOCAL_PATH: &str = include_str!("../../manifests/local-path.yaml");
+
 /// Set for programs that run inside: the state folder.
 pub const STATE_VARIABLE: &str = "METRICSSTORE_CLUSTER";
 
@@ -156,15 +160,15 @@ fn bring_up(state: &Path) -> Result<()> {
     let cluster = Cluster { state: state.to_owned(), first_process };
     progress::note("waiting for the node");
     let kubectl = cluster.kubectl();
-    kubectl.wait_for_condition("node", NODE, "Ready", Duration::from_secs(120))?;
+    kubectl.wait_for_condition("node", NODE, "Ready", Duration::from_mins(2))?;
     progress::note("starting DNS and dynamic volumes");
-    kubectl.apply(&with_image(include_str!("../../manifests/coredns.yaml")))?;
-    kubectl.apply(&with_image(include_str!("../../manifests/local-path.yaml")))?;
-    kubectl.wait_for_rollout("kube-system", "deployment/coredns", Duration::from_secs(120))?;
+    kubectl.apply(&with_image(COREDNS))?;
+    kubectl.apply(&with_image(LOCAL_PATH))?;
+    kubectl.wait_for_rollout("kube-system", "deployment/coredns", Duration::from_mins(2))?;
     kubectl.wait_for_rollout(
         "local-path-storage",
         "deployment/local-path-provisioner",
-        Duration::from_secs(120),
+        Duration::from_mins(2),
     )?;
     Phase::Ready.write(state)
 }
@@ -172,23 +176,21 @@ fn bring_up(state: &Path) -> Result<()> {
 /// Follows what the first process reports until it is done.
 fn await_started(state: &Path, supervisor: Supervisor) -> Result<()> {
     let mut last = String::new();
-    wait::until("the start of the cluster", Duration::from_secs(300), READ_LOGS, || {
-        match Phase::read(state) {
-            Some(Phase::Started | Phase::Ready) => Ok(wait::Look::Done(())),
-            Some(Phase::Failed(why)) => Err(Error::missing(why, READ_LOGS)),
-            _ if supervisor.first_process().is_none() => {
-                let log = places::read(&state.join("log/init.log")).unwrap_or_default();
-                Err(Error::missing(format!("the cluster's first process ended: {}", log.trim()), READ_LOGS))
+    wait::until("the start of the cluster", Duration::from_mins(5), READ_LOGS, || match Phase::read(state) {
+        Some(Phase::Started | Phase::Ready) => Ok(wait::Look::Done(())),
+        Some(Phase::Failed(why)) => Err(Error::missing(why, READ_LOGS)),
+        _ if supervisor.first_process().is_none() => {
+            let log = places::read(&state.join("log/init.log")).unwrap_or_default();
+            Err(Error::missing(format!("the cluster's first process ended: {}", log.trim()), READ_LOGS))
+        }
+        phase => {
+            if let Some(Phase::Starting(what)) = phase
+                && what != last
+            {
+                progress::note(&what);
+                last = what;
             }
-            phase => {
-                if let Some(Phase::Starting(what)) = phase
-                    && what != last
-                {
-                    progress::note(&what);
-                    last = what;
-                }
-                Ok(wait::Look::NotYet(last.clone()))
-            }
+            Ok(wait::Look::NotYet(last.clone()))
         }
     })
 }
@@ -218,10 +220,11 @@ fn state() -> Result<PathBuf> {
     Ok(places::cache()?.join("cluster"))
 }
 
-/// Names what a cluster is made of: programs and this program's version.
+/// Names what a cluster is made of: programs, manifests and this program's version.
 fn identity() -> Result<String> {
     let tools: Result<Vec<String>> = tools::CLUSTER.iter().map(|tool| tool.identity()).collect();
-    Ok(format!("{} {}", places::VERSION, tools?.join(" ")))
+    let manifests = xxhash_rust::xxh3::xxh3_64((COREDNS.to_owned() + LOCAL_PATH).as_bytes());
+    Ok(format!("{} {manifests:016x} {}", places::VERSION, tools?.join(" ")))
 }
 
 fn with_image(manifest: &str) -> String {

@@ -1,4 +1,4 @@
-//! One image for everything the cluster itself runs in pods: pause, CoreDNS, volumes, and busybox for helpers and tests.
+//! One image for everything the cluster itself runs in pods: pause, cluster DNS, volumes, and busybox for helpers and tests.
 use std::path::{Path, PathBuf};
 
 use super::addresses::NODE_IMAGE;

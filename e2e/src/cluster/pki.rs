@@ -82,11 +82,11 @@ fn certificates() -> Vec<Certificate> {
 impl Certificate {
     fn create(&self, dir: &Path) -> Result<()> {
         let Certificate { name, authority, subject, usage } = self;
-        let mut extensions = "basicConstraints=CA:FALSE\nkeyUsage=critical,digitalSignature\n".to_owned();
-        extensions += &match usage {
-            Usage::Client => "extendedKeyUsage=clientAuth\n".to_owned(),
-            Usage::Server(names) => format!("extendedKeyUsage=serverAuth\nsubjectAltName={names}\n"),
+        let usage = match usage {
+            Usage::Client => "extendedKeyUsage=clientAuth".to_owned(),
+            Usage::Server(names) => format!("extendedKeyUsage=serverAuth\nsubjectAltName={names}"),
         };
+        let extensions = format!("basicConstraints=CA:FALSE\nkeyUsage=critical,digitalSignature\n{usage}\n");
         let file = |ending: &str| format!("{name}.{ending}");
         places::write(&dir.join(file("ext")), extensions)?;
         create_key(dir, name)?;

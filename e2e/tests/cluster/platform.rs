@@ -46,7 +46,7 @@ fn a_pod_serves_its_claim_under_a_name_within_its_limit() {
         ])
         .unwrap();
     assert_eq!(page.trim(), "kept");
-    kubectl.text(&["delete", "namespace", "platform"]).unwrap();
+    kubectl.text(&["delete", "namespace", "platform", "--wait=false"]).unwrap();
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_request_is_in_the_audit_log_when_it_is_answered() {
     let kubectl = Kubectl::inside();
     kubectl.text(&["create", "namespace", "audited"]).unwrap();
     kubectl.text(&["get", "namespace", "audited"]).unwrap();
-    kubectl.text(&["delete", "namespace", "audited"]).unwrap();
+    kubectl.text(&["delete", "namespace", "audited", "--wait=false"]).unwrap();
     let writes = mark.writes_by("kubernetes-admin").unwrap();
     let count = |verb: &str| {
         writes.iter().filter(|write| write.verb == verb && write.uri.contains("namespaces")).count()
