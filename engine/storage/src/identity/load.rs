@@ -1,0 +1,101 @@
+//! Definitions into tables, and which series were created when.
+use std::ops::Range;
+
+use roaring::RoaringBitmap;
+
+use super::DefinitionError;
+use super::definitions::{Definition, Record};
+use super::tables::{PairSet, Tables};
+
+/// What the present tables say about a definition.
+enum Judgement {
+    /// It is there, or something later is.
+    Skip,
+    /// It is missing; these older series give way.
+    Add([Option<u32>; 2]),
+}
+
+fn corrupt(what: &'static str) -> DefinitionError {
+    DefinitionError::Corrupt { offset: 0, what }
+}
+
+impl Tables {
+    /// The definitions that are to be added, and the series that they supersede.
+    pub(super) fn judge(
+        &self,
+        record: &Record<'_>,
+    ) -> Result<(Vec<Definition>, RoaringBitmap), DefinitionError> {
+        let known: Vec<Option<PairSet>> = record.rows().map(|labels| self.known_set(labels)).collect();
+        let mut scratch = PairSet::default();
+        let mut add = Vec::with_capacity(record.series.len());
+        let mut superseded = RoaringBitmap::new();
+        for &definition in &record.series {
+            let [group, residual] = definition.rows.map(|row| known[row as usize].as_ref());
+            let namesake = group
+                .zip(residual)
+                .and_then(|(group, residual)| self.find_union(group, residual, &mut scratch));
+            if let Judgement::Add(older) = self.judge_one(definition, namesake)? {
+                add.push(definition);
+                superseded.extend(older.into_iter().flatten());
+            }
+        }
+        Ok((add, superseded))
+    }
+
+    /// `namesake`: the present series with the same labels.
+    fn judge_one(&self, definition: Definition, namesake: Option<u32>) -> Result<Judgement, DefinitionError> {
+        let holder = self.series.get(definition.id).map(|_| definition.id);
+        for present in [holder, namesake].into_iter().flatten() {
+            let order = self.series.orders.get(present);
+            if order > definition.order {
+                return Ok(Judgement::Skip);
+            }
+            if order == definition.order {
+                let same = holder == namesake;
+                return same.then_some(Judgement::Skip).ok_or(corrupt("two series with one creation order"));
+            }
+        }
+        Ok(Judgement::Add([holder, namesake]))
+    }
+
+    /// Adds definitions that [`Tables::judge`] let pass; returns how many series are new.
+    pub(super) fn add(&mut self, record: &Record<'_>, add: &[Definition]) -> Result<usize, DefinitionError> {
+        let (text_bytes, pairs) = record.size();
+        if !self.has_room(text_bytes, pairs) {
+            return Err(corrupt("more text than one store can hold"));
+        }
+        let mut used: Vec<bool> = vec![false; record.rows().count()];
+        add.iter().flat_map(|definition| definition.rows).for_each(|row| used[row as usize] = true);
+        let mut scratch = PairSet::default();
+        let mut rows = Vec::with_capacity(used.len());
+        for (labels, used) in record.rows().zip(used) {
+            // Labels of series that are left out must not show up among the names and values.
+            rows.push(if used { self.intern_labels(labels, &mut scratch) } else { 0 });
+        }
+        let mut added = 0;
+        for definition in add {
+            let sides = definition.rows.map(|row| rows[row as usize]);
+            let (_, new) = self.intern_series(sides, definition.id, definition.order, &mut scratch);
+            added += usize::from(new);
+        }
+        Ok(added)
+    }
+
+    /// The first `max_series` series with orders in `orders`, ascending by order, and the mark after them.
+    pub(super) fn created_in(&self, orders: Range<u64>, max_series: usize) -> (Vec<(u32, u64)>, u64) {
+        let mut runs: Vec<(u64, Range<u32>)> = Vec::new();
+        for (id, _) in self.series.iter() {
+            let order = self.series.orders.get(id);
+            match runs.last_mut() {
+                _ if !orders.contains(&order) => {}
+                Some((first, ids)) if ids.end == id && *first + ids.len() as u64 == order => ids.end += 1,
+                _ => runs.push((order, id..id + 1)),
+            }
+        }
+        runs.sort_unstable_by_key(|&(first, _)| first);
+        let mut series = runs.into_iter().flat_map(|(first, ids)| ids.zip(first..));
+        let chosen: Vec<(u32, u64)> = series.by_ref().take(max_series).collect();
+        let mark = series.next().map_or(orders.end, |(_, order)| order);
+        (chosen, mark)
+    }
+}

@@ -1,0 +1,172 @@
+//! The table of series, 12 bytes each (group, residual, link), and the lookup over it.
+use hashbrown::HashMap;
+use roaring::RoaringBitmap;
+
+use super::id_table::IdTable;
+use super::orders::Orders;
+use super::rows::{NONE, Rows};
+use super::tight::{bytes_of, push_tight};
+
+/// Series of one group with neighbouring ids, linked to the group's next run.
+struct Run {
+    start: u32,
+    end: u32,
+    next: u32,
+}
+
+/// First and last run of a group.
+#[derive(Clone, Copy)]
+struct Group {
+    first: u32,
+    last: u32,
+}
+
+/// Series by id.
+#[derive(Default)]
+pub(super) struct SeriesTable {
+    /// Group and residual; `NONE` twice where the id is not in use.
+    rows: Vec<[u32; 2]>,
+    /// The series before this one with the same residual.
+    links: Vec<u32>,
+    runs: Vec<Run>,
+    groups: HashMap<u32, Group>,
+    table: IdTable,
+    pub(super) orders: Orders,
+    /// Ids that may be given out.
+    pub(super) free: RoaringBitmap,
+    /// Ids that ended in the last removal: a reader that selected before it may still hold them, so they are given
+    /// out only after the next one.
+    pub(super) resting: RoaringBitmap,
+    live: usize,
+}
+
+/// Hash of a whole label set from the sums of its pairs' hashes: the same however it is split.
+pub(super) fn series_hash(sum: u32) -> u32 {
+    let mixed = (sum ^ (sum >> 16)).wrapping_mul(0x85eb_ca6b);
+    let mixed = (mixed ^ (mixed >> 13)).wrapping_mul(0xc2b2_ae35);
+    mixed ^ (mixed >> 16)
+}
+
+fn hash_of(rows: &Rows, [group, residual]: [u32; 2]) -> u32 {
+    series_hash(rows.hash(group).wrapping_add(rows.hash(residual)))
+}
+
+impl SeriesTable {
+    /// Group and residual of an id in use.
+    pub(super) fn get(&self, id: u32) -> Option<[u32; 2]> {
+        self.rows.get(id as usize).copied().filter(|rows| rows[1] != NONE)
+    }
+
+    /// The series with these pairs (ascending), `sum` being the sum of their hashes.
+    pub(super) fn find(&self, rows: &Rows, sum: u32, pairs: &[u32]) -> Option<u32> {
+        self.table.find(series_hash(sum), |id| {
+            let [group, residual] = self.rows[id as usize];
+            is_union(rows.pairs(group), rows.pairs(residual), pairs)
+        })
+    }
+
+    /// The id for the next new series.
+    pub(super) fn next_id(&self) -> u32 {
+        self.free.min().unwrap_or(self.rows.len() as u32)
+    }
+
+    /// Adds a series whose label set and id are not in the table.
+    pub(super) fn insert(&mut self, rows: &mut Rows, id: u32, [group, residual]: [u32; 2], order: u64) {
+        self.extend_to(id as usize + 1);
+        self.free.remove(id);
+        self.resting.remove(id);
+        self.rows[id as usize] = [group, residual];
+        self.links[id as usize] = rows.add_to_residual(residual, id);
+        rows.add_to_group(group);
+        self.extend_group(group, id);
+        self.orders.set(id, order);
+        self.live += 1;
+        let SeriesTable { rows: series, table, .. } = self;
+        table.insert(hash_of(rows, [group, residual]), id, |other| hash_of(rows, series[other as usize]));
+    }
+
+    /// Makes ids below `bound` known, as free ones.
+    pub(super) fn extend_to(&mut self, bound: usize) {
+        while self.rows.len() < bound {
+            self.free.insert(self.rows.len() as u32);
+            push_tight(&mut self.rows, [NONE; 2]);
+            push_tight(&mut self.links, NONE);
+        }
+    }
+
+    /// Lets the ids that ended in the removal before the last be given out.
+    pub(super) fn release_resting(&mut self) {
+        self.free |= std::mem::take(&mut self.resting);
+    }
+
+    fn extend_group(&mut self, group: u32, id: u32) {
+        let next_run = self.runs.len() as u32;
+        let group = self.groups.entry(group).or_insert(Group { first: next_run, last: NONE });
+        if group.last != NONE {
+            let last = &mut self.runs[group.last as usize];
+            if last.end == id {
+                last.end += 1;
+                return;
+            }
+            last.next = next_run;
+        }
+        group.last = next_run;
+        push_tight(&mut self.runs, Run { start: id, end: id + 1, next: NONE });
+    }
+
+    /// Calls `visit` for every series that has `row` as its group or its residual.
+    pub(super) fn visit_row(&self, rows: &Rows, row: u32, mut visit: impl FnMut(u32)) {
+        let mut id = rows.first_series(row);
+        while id != NONE {
+            visit(id);
+            id = self.links[id as usize];
+        }
+        let mut run = self.groups.get(&row).map_or(NONE, |group| group.first);
+        while run != NONE {
+            let Run { start, end, next } = self.runs[run as usize];
+            (start..end).for_each(&mut visit);
+            run = next;
+        }
+    }
+
+    /// All series in use with group and residual, ascending by id.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, [u32; 2])> + '_ {
+        (0..).zip(self.rows.iter().copied()).filter(|(_, rows)| rows[1] != NONE)
+    }
+
+    /// Number of series in use.
+    pub(super) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        bytes_of(&self.rows)
+            + bytes_of(&self.links)
+            + bytes_of(&self.runs)
+            + self.groups.allocation_size()
+            + self.table.bytes()
+            + self.orders.bytes()
+            + self.free.serialized_size()
+            + self.resting.serialized_size()
+    }
+}
+
+/// Whether two ascending sequences without common items make up `whole`.
+fn is_union(
+    mut left: impl Iterator<Item = u32>,
+    mut right: impl Iterator<Item = u32>,
+    whole: &[u32],
+) -> bool {
+    let (mut a, mut b) = (left.next(), right.next());
+    for &wanted in whole {
+        if a == Some(wanted) {
+            a = left.next();
+        } else if b == Some(wanted) {
+            b = right.next();
+        } else {
+            return false;
+        }
+    }
+    a.is_none() && b.is_none()
+}

@@ -1,0 +1,89 @@
+//! What a series costs in memory; `cargo test -- footprint --nocapture` prints the parts.
+use metricsstore_model::LabelBuf;
+
+use super::{Identity, identity, resolve};
+
+fn report(what: &str, identity: &Identity) -> f64 {
+    let footprint = identity.footprint();
+    let each = |bytes: u64| bytes as f64 / identity.len() as f64;
+    let named = footprint.symbols + footprint.identity + footprint.postings;
+    println!(
+        "{what}: {} series, bytes per series: symbols {:.2} + identity {:.2} + postings {:.2} = {:.2}, raw keys {:.2}",
+        identity.len(),
+        each(footprint.symbols),
+        each(footprint.identity),
+        each(footprint.postings),
+        each(named),
+        each(footprint.raw_cache),
+    );
+    each(named)
+}
+
+/// Eight labels of the target, three of the series' own.
+fn target_series(target: usize, series: usize) -> LabelBuf {
+    let (namespace, node) = (format!("namespace-{}", target % 40), format!("node-{}", target % 25));
+    let (app, pod) = (
+        format!("application-{}", target % 60),
+        format!("application-{}-7d9f8b6c5d-{target:05}", target % 60),
+    );
+    let instance = format!("10.{}.{}.17:9090", target / 200, target % 200);
+    let (metric, code) =
+        (format!("component_subsystem_{}_total", series / 4), format!("{}", 200 + series % 4));
+    let handler = format!("/api/v1/resource/{}", series % 25);
+    LabelBuf::from_pairs([
+        ("__name__", metric.as_str()),
+        ("code", &code),
+        ("handler", &handler),
+        ("app", &app),
+        ("cluster", "production-eu-west"),
+        ("instance", &instance),
+        ("job", &app),
+        ("namespace", &namespace),
+        ("node", &node),
+        ("pod", &pod),
+        ("team", ["red", "green", "blue"][target % 3]),
+    ])
+}
+
+fn load(batches: impl Iterator<Item = Vec<LabelBuf>>) -> Identity {
+    let identity = identity();
+    batches.for_each(|batch| {
+        resolve(&identity, &batch);
+    });
+    identity
+}
+
+#[test]
+fn footprint_of_scraped_targets_is_below_25_bytes_a_series() {
+    let identity =
+        load((0..500).map(|target| (0..1000).map(|series| target_series(target, series)).collect()));
+    assert!(report("500 targets x 1000 series, a batch per target", &identity) < 25.0);
+}
+
+#[test]
+fn footprint_of_mixed_remote_write_requests_is_below_25_bytes_a_series() {
+    // Requests of 500 series that begin and end anywhere and mix four targets.
+    let request = |request: usize| {
+        let (lane, step) = (request / 4, request % 4);
+        let series = (0..500).map(|n| target_series(lane * 2 + n % 2, step * 250 + n / 2));
+        series.collect::<Vec<_>>()
+    };
+    let identity = load((0..1000).map(request));
+    assert_eq!(identity.len(), 500_000);
+    assert!(report("the same in interleaved requests of 500", &identity) < 40.0);
+}
+
+#[test]
+fn footprint_of_unrelated_label_sets_is_bounded() {
+    let unrelated = |n: usize| {
+        LabelBuf::from_pairs([
+            ("__name__", format!("metric_{}", n % 300).as_str()),
+            ("account", &format!("{}", n / 50)),
+            ("flow", &format!("{n:08x}")),
+            ("kind", ["a", "b", "c"][n % 3]),
+            ("region", &format!("r{}", n % 12)),
+        ])
+    };
+    let identity = load((0..100).map(|batch| (batch * 1000..batch * 1000 + 1000).map(unrelated).collect()));
+    assert!(report("100k series with a unique value each", &identity) < 200.0);
+}

@@ -1,0 +1,94 @@
+use metricsstore_budget::{Budget, Part};
+use metricsstore_model::{LabelBuf, Matcher};
+use roaring::RoaringBitmap;
+
+use super::{Identity, Resolved, SeriesId, id_of, identity, labels, resolve};
+
+fn population(from: u32, to: u32) -> Vec<LabelBuf> {
+    (from..to)
+        .map(|n| {
+            let (metric, pod) = (format!("metric_{}", n % 20), format!("pod-{}", n / 20));
+            labels([("__name__", &metric), ("job", "app"), ("pod", &pod), ("zone", "z")])
+        })
+        .collect()
+}
+
+#[test]
+fn ended_series_leave_every_part_of_the_memory() {
+    let budget = Budget::unlimited();
+    let identity = Identity::new(budget.clone());
+    let parts = [Part::Symbols, Part::Identity, Part::Postings, Part::RawCache];
+    resolve(&identity, &population(0, 200));
+    let small = parts.map(|part| budget.part(part));
+    resolve(&identity, &population(200, 20_000));
+    assert!(parts.iter().zip(small).all(|(&part, small)| budget.part(part) > small));
+    let live: RoaringBitmap = (0..200).collect();
+    assert_eq!(identity.retain(&live, identity.next_order()), 19_800);
+    identity.retain(&live, identity.next_order());
+    for (part, small) in parts.into_iter().zip(small) {
+        // Ids above the living ones still rest or are free: 12 bytes each until the next rebuild.
+        let tables = if part == Part::Identity { 20_000 * 13 } else { 0 };
+        assert!(budget.part(part) <= small * 5 / 4 + tables, "{}", part.name());
+    }
+    let values = identity.label_values("pod", &[], None, usize::MAX);
+    assert_eq!(values.items.len(), 10);
+}
+
+#[test]
+fn survivors_keep_ids_and_orders_and_freed_ids_rest_for_one_removal() {
+    let identity = identity();
+    resolve(&identity, &population(0, 100));
+    let live: RoaringBitmap = (0..100).filter(|id| id % 2 == 0).collect();
+    identity.retain(&live, identity.next_order());
+    for id in 0..100 {
+        let series = identity.series_ref(SeriesId(id));
+        assert_eq!(series.map(|series| series.order), (id % 2 == 0).then_some(u64::from(id)));
+    }
+    let fresh = resolve(&identity, &population(100, 110));
+    assert!(fresh.iter().all(|&got| id_of(got).0 >= 100), "a reader may still hold ids below");
+    let live: RoaringBitmap = live.iter().chain(100..110).collect();
+    assert_eq!(identity.retain(&live, identity.next_order()), 0);
+    let reused = resolve(&identity, &population(110, 120));
+    assert_eq!(
+        reused.iter().map(|&got| id_of(got).0).collect::<Vec<_>>(),
+        (1..20).step_by(2).collect::<Vec<_>>()
+    );
+    assert_eq!(identity.series_ref(SeriesId(1)).unwrap().order, 110);
+    assert_eq!(identity.series_ref(SeriesId(2)).unwrap().order, 2);
+}
+
+#[test]
+fn a_removed_series_comes_back_as_another_one() {
+    let identity = identity();
+    let series = population(0, 1);
+    assert_eq!(resolve(&identity, &series), [Resolved::Created(SeriesId(0))]);
+    identity.retain(&RoaringBitmap::new(), identity.next_order());
+    assert_eq!(resolve(&identity, &series), [Resolved::Created(SeriesId(1))]);
+}
+
+#[test]
+fn series_created_after_the_mark_are_kept() {
+    let identity = identity();
+    resolve(&identity, &population(0, 10));
+    let mark = identity.next_order();
+    resolve(&identity, &population(10, 20));
+    assert_eq!(identity.retain(&RoaringBitmap::new(), mark), 10);
+    assert_eq!(identity.len(), 10);
+    assert!(identity.series_ref(SeriesId(10)).is_some());
+}
+
+#[test]
+fn labels_of_a_select_stay_valid_when_its_series_are_removed() {
+    let identity = identity();
+    let series = population(0, 40);
+    resolve(&identity, &series);
+    let selected = identity.select(&[Matcher::equal("pod", "pod-1")]);
+    identity.retain(&RoaringBitmap::new(), identity.next_order());
+    resolve(&identity, &population(100, 200));
+    let mut found = LabelBuf::new();
+    assert_eq!(selected.series.len(), 20);
+    for (id, series_ref) in selected.series {
+        selected.labels.labels(series_ref, &mut found);
+        assert_eq!(found, series[id.0 as usize]);
+    }
+}
