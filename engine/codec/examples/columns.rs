@@ -67,7 +67,10 @@ const KINDS: [(&str, Generator); 11] = [
             .collect()
     }),
     ("bytes in use, multiples of 4096", |random| {
-        walk(random, 4096e5, |random, _| (random.normal() * 50.0).round() * 4096.0)
+        walk(random, 1e5, |random, _| (random.normal() * 50.0).round())
+            .into_iter()
+            .map(|v| v * 4096.0)
+            .collect()
     }),
     ("f32 gauge", |random| (0..ROWS).map(|_| f64::from(random.unit() as f32)).collect()),
     ("random doubles", |random| (0..ROWS).map(|_| random.unit()).collect()),

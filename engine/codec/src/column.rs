@@ -14,7 +14,7 @@
 //! ```text
 //! 0 gamma(n)                     n values as predicted
 //! 10 w bits                      residual, zigzag, in the expected width w
-//! 110 w+3 bits                   residual, somewhat longer
+//! 110 w+2 bits                   residual, somewhat longer
 //! 1110 len-1:6 bits              residual of len bits
 //! 111100 gamma(n)                n absent cells
 //! 111101                         the staleness marker
@@ -23,11 +23,11 @@
 //! first = gamma(len+1) bits      only in the first kind symbol of a column: its first value, zigzag, in len bits
 //! gamma(n) = k zeros, then n in k+1 bits
 //! ```
-//! A kind symbol in mid-stream carries the last value over into the new kind, and the symbol of the next value
-//! follows. **The end of the payload stands for "and so on to the last row"**: absent cells when it ends within
-//! `111100 gamma(n)`, values as predicted otherwise. Zero bits behind the end mean the same, so padding is harmless and a
-//! pending run need not be written. A column of one repeated value has no payload at all: the value is in its state
-//! ([`ColumnState::constant`]).
+//! A kind symbol in mid-stream carries the last value over into the new kind, and the symbol of the next
+//! value follows. **The end of the payload stands for "and so on to the last row"**: absent cells when it
+//! ends within `111100 gamma(n)`, values as predicted otherwise. Zero bits behind the end mean the same, so
+//! padding is harmless and a pending run need not be written. A column of one repeated value has no payload
+//! at all: the value is in its state ([`ColumnState::constant`]).
 mod kind;
 mod reader;
 
@@ -62,7 +62,7 @@ const STALE: (u64, u32) = (0b11_1101, 6);
 const UNITS: (u64, u32) = (0b11_1110, 6);
 const PATTERN: (u64, u32) = (0b11_1111, 6);
 /// How much wider than expected the second residual symbol is.
-const LONGER_BY: u32 = 3;
+const LONGER_BY: u32 = 2;
 
 /// A column has payload, or must get it before anything else is written.
 const WRITTEN: u8 = 1;
