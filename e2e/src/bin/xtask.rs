@@ -9,11 +9,11 @@ use metricsstore_e2e::{Result, cluster, crds, demo, image, measure, packages, pi
 
 /// Build, try and test metricsstore on a real single-node Kubernetes of its own.
 ///
-/// Everything is built from source (Rust crates and checksum-pinned Go modules) or comes from Debian's packages; no
-/// container registry is involved. What is built is kept in ~/.cache/metricsstore (or `$METRICSSTORE_CACHE`). Start with:
+/// Everything is built from source (Rust crates and checksum-pinned Go modules) or comes from
+/// Debian's packages; no container registry is involved. What is built is kept in
+/// ~/.cache/metricsstore (or `$METRICSSTORE_CACHE`). Start with one of
 ///
-///   cargo xtask demo      a cluster, the operator, a MetricsStore, and queries about the cluster itself
-///
+///   cargo xtask demo      a cluster, the operator, a store, and queries about the cluster
 ///   cargo xtask test      every check and test, as continuous integration runs them
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", verbatim_doc_comment)]
