@@ -51,8 +51,12 @@ impl Engine {
                 .replace("{config}", &config.display().to_string())
         };
         // The shell joins the group first and then becomes the engine, so nothing of it escapes the count.
-        let join: String =
-            cgroup.procs().iter().map(|file| format!("echo $$ > {}; ", file.display())).collect();
+        let mut join = String::new();
+        for file in cgroup.procs() {
+            join.push_str("echo $$ > ");
+            join.push_str(&file.display().to_string());
+            join.push_str("; ");
+        }
         let child = Command::new("/bin/sh")
             .args(["-c", &format!("{join}exec \"$0\" \"$@\"")])
             .arg(&self.binary)
@@ -72,7 +76,7 @@ impl Engine {
 
 impl Running {
     fn wait_ready(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Err(io::Error::other(format!(

@@ -118,7 +118,7 @@ fn run_one(options: &Options, population: &Population, engine: &Engine, work: &P
     let sent = send_all(options, population, running.address, start_ms)?;
     let wall = begun.elapsed();
     let memory = watch.stop();
-    let cpu = running.cpu() - cpu_before;
+    let cpu = running.cpu().saturating_sub(cpu_before);
     let peak = running.peak();
     let read_back = read_back::count(population, running.address, options.scrapes, start_ms)?;
     let dir = running.dir.clone();

@@ -103,7 +103,8 @@ impl Population {
             0..58 => (start % 7) as f64,
             58..80 => {
                 // A counter that rests one scrape in four, as most do.
-                let moved = (0..=scrape as u64).filter(|&s| self.random(id, 1000 + s) % 4 != 0).count();
+                let moved =
+                    (0..=scrape as u64).filter(|&s| !self.random(id, 1000 + s).is_multiple_of(4)).count();
                 (start + step * moved as u64) as f64
             }
             80..88 => (start as f64 + scrape as f64 * step as f64 * 0.37) / 1000.0,

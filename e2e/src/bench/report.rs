@@ -22,19 +22,21 @@ fn percentile(sorted: &[Duration], share: f64) -> f64 {
     sorted.get(index).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1000.0)
 }
 
+const MIB: f64 = (1u32 << 20) as f64;
+
 /// Name, unit's decimals and how a figure is taken from a run.
 type Row = (&'static str, usize, fn(&Measured) -> f64);
 
 const ROWS: [Row; 10] = [
-    ("RSS mean, MiB", 0, |m| m.memory.rss_mean() as f64 / (1 << 20) as f64),
-    ("RSS max, MiB", 0, |m| m.memory.rss_max as f64 / (1 << 20) as f64),
-    ("working set max, MiB", 0, |m| m.memory.working_set_max as f64 / (1 << 20) as f64),
-    ("cgroup peak, MiB", 0, |m| m.peak as f64 / (1 << 20) as f64),
+    ("RSS mean, MiB", 0, |m| m.memory.rss_mean() as f64 / MIB),
+    ("RSS max, MiB", 0, |m| m.memory.rss_max as f64 / MIB),
+    ("working set max, MiB", 0, |m| m.memory.working_set_max as f64 / MIB),
+    ("cgroup peak, MiB", 0, |m| m.peak as f64 / MIB),
     ("CPU s per million samples", 2, |m| m.cpu.as_secs_f64() * 1e6 / m.accepted as f64),
     ("samples/s", 0, |m| m.accepted as f64 / m.wall.as_secs_f64()),
     ("request p50, ms", 1, |m| percentile(&m.latencies, 0.50)),
     ("request p99, ms", 1, |m| percentile(&m.latencies, 0.99)),
-    ("disk, MiB", 0, |m| m.disk as f64 / (1 << 20) as f64),
+    ("disk, MiB", 0, |m| m.disk as f64 / MIB),
     ("disk, bytes per sample", 2, |m| m.disk as f64 / m.accepted as f64),
 ];
 

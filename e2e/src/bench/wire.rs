@@ -91,7 +91,7 @@ impl Connection {
     /// Connects, with a bound of a minute on every read.
     pub fn open(address: SocketAddr) -> io::Result<Connection> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        stream.set_read_timeout(Some(Duration::from_mins(1)))?;
         stream.set_nodelay(true)?;
         Ok(Connection { stream: BufReader::with_capacity(1 << 16, stream), address })
     }
