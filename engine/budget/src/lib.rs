@@ -1,5 +1,15 @@
 //! The memory budget: exact counters per part, grants for work that is about to start, levels of pressure.
+//!
+//! - [`Budget`] and [`Grant`]: what is counted and reserved;
+//! - [`Ladder`]: from how full the budget is to a [`Level`], what is shed;
+//! - [`Host`]: limit, use and CPUs as the control group and the machine have them at this moment.
 #![forbid(unsafe_code)]
+
+pub mod host;
+mod ladder;
+
+pub use host::{Host, MemoryUse};
+pub use ladder::{Ladder, Transition};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -210,5 +220,38 @@ impl Grant {
     /// Bytes reserved now.
     pub fn used(&self) -> u64 {
         self.shared.used.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_reserves_up_to_its_limit_and_gives_everything_back() {
+        let budget = Budget::new(1_000);
+        let grant = budget.grant(Part::Query, 100);
+        let other = grant.clone();
+        assert_eq!(grant.reserve(60), Ok(()));
+        assert_eq!(other.reserve(50), Err(Exhausted { asked: 50, left: 40, limit: 100 }));
+        grant.release(20);
+        assert_eq!(other.reserve(50), Ok(()));
+        assert_eq!((grant.used(), budget.part(Part::Query)), (90, 90));
+        drop(grant);
+        assert_eq!(budget.counted(), 90);
+        drop(other);
+        assert_eq!(budget.counted(), 0);
+    }
+
+    #[test]
+    fn parts_are_counted_apart_and_together() {
+        let budget = Budget::new(1_000);
+        budget.add(Part::Wal, 7);
+        budget.set(Part::Symbols, 5);
+        budget.sub(Part::Wal, 2);
+        assert_eq!((budget.part(Part::Wal), budget.part(Part::Symbols), budget.counted()), (5, 5, 10));
+        budget.set_limit(10);
+        assert_eq!(budget.limit(), 10);
+        assert!(Part::ALL.iter().enumerate().all(|(place, &part)| part as usize == place));
     }
 }
