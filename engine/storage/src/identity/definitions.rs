@@ -42,7 +42,9 @@ pub(super) fn encode(tables: &Tables, series: &[(u32, u64)], out: &mut Vec<u8>) 
         let sides = sides.map(|row| dictionary.row(row, &mut rows, &mut texts));
         push_varint(&mut body, zigzag(i64::from(id) - next_id));
         push_varint(&mut body, zigzag(order as i64 - next_order));
-        sides.iter().for_each(|&row| push_varint(&mut body, u64::from(row)));
+        for row in sides {
+            push_varint(&mut body, u64::from(row));
+        }
         (next_id, next_order) = (i64::from(id) + 1, order as i64 + 1);
     }
     out.push(VERSION);

@@ -455,8 +455,8 @@ impl Recent {
         let before = usize::try_from(from.checked_sub(self.base)?).ok()?;
         self.ids.drain(..before.min(self.ids.len()));
         self.base = from;
-        if self.ids.is_empty() {
-            self.ids.shrink_to(ROWS_AT_ONCE);
+        if self.ids.capacity() > 4 * self.ids.len() + 4 * ROWS_AT_ONCE {
+            self.ids.shrink_to(2 * self.ids.len() + ROWS_AT_ONCE);
         }
         let series: Vec<(u32, u64)> = self.ids.iter().copied().zip(from..).take(max_series).collect();
         let mark = from + series.len() as u64;

@@ -18,7 +18,7 @@ struct Pair {
 /// All label pairs.
 #[derive(Default)]
 pub(super) struct Pairs {
-    pairs: Vec<Pair>,
+    all: Vec<Pair>,
     table: IdTable,
     /// Pairs by the symbol of their name.
     by_name: HashMap<u32, Vec<u32>>,
@@ -30,13 +30,13 @@ pub(super) struct Pairs {
 impl Pairs {
     /// Symbols of a pair's name and value.
     pub(super) fn get(&self, pair: u32) -> (u32, u32) {
-        let pair = &self.pairs[pair as usize];
+        let pair = &self.all[pair as usize];
         (pair.name, pair.value)
     }
 
     /// The rows a pair occurs in.
     pub(super) fn rows(&self, pair: u32) -> Option<&Posting> {
-        self.pairs[pair as usize].rows.as_ref()
+        self.all[pair as usize].rows.as_ref()
     }
 
     /// Symbols of all names.
@@ -53,7 +53,7 @@ impl Pairs {
     pub(super) fn find(&self, symbols: &Symbols, name: &str, value: &str) -> Option<u32> {
         let hash = fold(self.hasher.hash_one((name, value)));
         self.table.find(hash, |id| {
-            let pair = &self.pairs[id as usize];
+            let pair = &self.all[id as usize];
             symbols.get(pair.value) == value && symbols.get(pair.name) == name
         })
     }
@@ -63,7 +63,7 @@ impl Pairs {
         if let Some(known) = self.find(symbols, name, value) {
             return known;
         }
-        let id = self.pairs.len() as u32;
+        let id = self.all.len() as u32;
         let pair = Pair { name: symbols.intern(name), value: symbols.intern(value), rows: None };
         let of_name = self.by_name.entry(pair.name).or_default();
         let before = bytes_of(of_name);
@@ -73,11 +73,11 @@ impl Pairs {
             push_tight(of_name, id);
         }
         self.list_bytes += bytes_of(of_name) - before;
-        push_tight(&mut self.pairs, pair);
+        push_tight(&mut self.all, pair);
         let hash = fold(self.hasher.hash_one((name, value)));
-        let Pairs { pairs, table, hasher, .. } = self;
+        let Pairs { all, table, hasher, .. } = self;
         table.insert(hash, id, |other| {
-            let pair = &pairs[other as usize];
+            let pair = &all[other as usize];
             fold(hasher.hash_one((symbols.get(pair.name), symbols.get(pair.value))))
         });
         id
@@ -85,15 +85,15 @@ impl Pairs {
 
     /// Notes that a pair occurs in a row; rows come in ascending order.
     pub(super) fn add_row(&mut self, pair: u32, row: u32) {
-        match &mut self.pairs[pair as usize].rows {
+        match &mut self.all[pair as usize].rows {
             Some(rows) => self.posting_bytes += rows.push(row),
-            rows @ None => *rows = Some(Posting::One(row)),
+            rows @ None => *rows = Some(Posting::new(row)),
         }
     }
 
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
-        bytes_of(&self.pairs)
+        bytes_of(&self.all)
             + self.table.bytes()
             + self.by_name.allocation_size()
             + self.list_bytes

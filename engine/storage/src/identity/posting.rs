@@ -1,14 +1,16 @@
-//! The rows in which one label pair occurs: ascending, and compact from one row to all of them.
+//! Ascending lists, compact from one item to all of them: the rows in which a label pair occurs, the series of a
+//! group.
 //!
-//! Rows are added in ascending order only, so the list is a stream of runs. A run is a varint `gap << 1 | longer`
-//! (`gap` rows are skipped since the end of the run before), followed by the varint `length - 2` when `longer` is
+//! Items are added in ascending order only, so a list is a stream of runs. A run is a varint `gap << 1 | longer`
+//! (`gap` items are skipped since the end of the run before), followed by the varint `length - 2` when `longer` is
 //! set; the last run stays open in the header.
 use super::row_set::RowSet;
 use super::tight::{push_varint, take_varint};
 
-/// A posting list; a single row, the commonest case by far, needs no allocation.
+/// A posting list; one run, the commonest case by far, needs no allocation.
 pub(super) enum Posting {
-    One(u32),
+    /// From the first to below the second.
+    One(u32, u32),
     Many(Box<Runs>),
 }
 
@@ -22,24 +24,42 @@ pub(super) struct Runs {
 }
 
 impl Posting {
-    /// Adds a row above all present ones; returns the number of bytes that the list grew by.
-    pub(super) fn push(&mut self, row: u32) -> usize {
+    /// The list of one item.
+    pub(super) fn new(item: u32) -> Posting {
+        Posting::One(item, item + 1)
+    }
+
+    /// One more than the last item.
+    pub(super) fn end(&self) -> u32 {
         match self {
-            Posting::One(first) => {
-                let mut runs = Runs { bytes: Vec::new(), closed_end: 0, start: *first, end: *first + 1 };
-                let grown = size_of::<Runs>() + runs.push(row);
-                *self = Posting::Many(Box::new(runs));
-                grown
-            }
-            Posting::Many(runs) => runs.push(row),
+            Posting::One(_, end) => *end,
+            Posting::Many(runs) => runs.end,
         }
     }
 
-    /// Calls `visit` for each run of rows until it returns `false`.
-    fn visit_runs(&self, mut visit: impl FnMut(u32, u32) -> bool) {
+    /// Adds an item above all present ones; returns the number of bytes that the list grew by.
+    pub(super) fn push(&mut self, item: u32) -> usize {
+        debug_assert!(item >= self.end(), "items come in ascending order");
+        match self {
+            Posting::One(_, end) if *end == item => {
+                *end += 1;
+                0
+            }
+            Posting::One(start, end) => {
+                let mut runs = Runs { bytes: Vec::new(), closed_end: 0, start: *start, end: *end };
+                let grown = size_of::<Runs>() + runs.push(item);
+                *self = Posting::Many(Box::new(runs));
+                grown
+            }
+            Posting::Many(runs) => runs.push(item),
+        }
+    }
+
+    /// Calls `visit` for each run (first, one after the last) until it returns `false`.
+    pub(super) fn visit_runs(&self, mut visit: impl FnMut(u32, u32) -> bool) {
         let runs = match self {
-            Posting::One(row) => {
-                visit(*row, row + 1);
+            &Posting::One(start, end) => {
+                visit(start, end);
                 return;
             }
             Posting::Many(runs) => runs,
@@ -77,9 +97,8 @@ impl Posting {
 }
 
 impl Runs {
-    fn push(&mut self, row: u32) -> usize {
-        debug_assert!(row >= self.end, "rows come in ascending order");
-        if row == self.end {
+    fn push(&mut self, item: u32) -> usize {
+        if item == self.end {
             self.end += 1;
             return 0;
         }
@@ -93,7 +112,7 @@ impl Runs {
             push_varint(&mut self.bytes, u64::from(length - 2));
         }
         self.closed_end = self.end;
-        (self.start, self.end) = (row, row + 1);
+        (self.start, self.end) = (item, item + 1);
         self.bytes.capacity() - before
     }
 }
@@ -106,7 +125,7 @@ mod tests {
     fn runs_and_single_rows_come_back_as_they_were_added() {
         let rows = [0, 1, 2, 5, 7, 8, 300, 301, 302, 303, 70_000, 70_002];
         for count in 1..=rows.len() {
-            let mut posting = Posting::One(rows[0]);
+            let mut posting = Posting::new(rows[0]);
             rows[1..count].iter().for_each(|&row| {
                 posting.push(row);
             });

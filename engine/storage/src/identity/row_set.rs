@@ -22,7 +22,7 @@ impl RowSet {
     /// Adds the rows from `start` to below `end`.
     pub(super) fn insert_range(&mut self, start: u32, end: u32) {
         let mut row = start;
-        while row < end && row % 64 != 0 {
+        while row < end && !row.is_multiple_of(64) {
             self.insert(row);
             row += 1;
         }

@@ -19,7 +19,7 @@ struct Row {
 /// Rows by dense ids.
 #[derive(Default)]
 pub(super) struct Rows {
-    rows: Vec<Row>,
+    all: Vec<Row>,
     /// Ids of the pairs, ascending: the first as a varint, the others as varint distances.
     bytes: Vec<u8>,
     table: IdTable,
@@ -28,12 +28,12 @@ pub(super) struct Rows {
 impl Rows {
     /// Ids of a row's pairs, ascending.
     pub(super) fn pairs(&self, row: u32) -> impl Iterator<Item = u32> + '_ {
-        pairs_of(&self.rows, &self.bytes, row)
+        pairs_of(&self.all, &self.bytes, row)
     }
 
     /// Sum of the hashes of a row's pairs.
     pub(super) fn hash(&self, row: u32) -> u32 {
-        self.rows[row as usize].hash
+        self.all[row as usize].hash
     }
 
     /// The row with these pairs (ascending), if known.
@@ -43,7 +43,7 @@ impl Rows {
 
     /// Adds a row that is not in the table.
     pub(super) fn push(&mut self, hash: u32, pairs: &[u32]) -> u32 {
-        let id = self.rows.len() as u32;
+        let id = self.all.len() as u32;
         reserve_tight(&mut self.bytes, pairs.len() * 5);
         let mut last = 0;
         for &pair in pairs {
@@ -51,49 +51,49 @@ impl Rows {
             last = pair;
         }
         let row = Row { hash, end: self.bytes.len() as u32, first_series: NONE, series: 0 };
-        push_tight(&mut self.rows, row);
-        let Rows { rows, table, .. } = self;
+        push_tight(&mut self.all, row);
+        let Rows { all, table, .. } = self;
         table.insert(hash.wrapping_mul(0x9e37_79b1), id, |other| {
-            rows[other as usize].hash.wrapping_mul(0x9e37_79b1)
+            all[other as usize].hash.wrapping_mul(0x9e37_79b1)
         });
         id
     }
 
     /// Counts a series with this group.
     pub(super) fn add_to_group(&mut self, row: u32) {
-        self.rows[row as usize].series += 1;
+        self.all[row as usize].series += 1;
     }
 
     /// Puts a series in front of the list of those with this residual; returns the one that was there.
     pub(super) fn add_to_residual(&mut self, row: u32, series: u32) -> u32 {
-        let row = &mut self.rows[row as usize];
+        let row = &mut self.all[row as usize];
         row.series += 1;
         std::mem::replace(&mut row.first_series, series)
     }
 
     /// Head of the list of series with this residual.
     pub(super) fn first_series(&self, row: u32) -> u32 {
-        self.rows[row as usize].first_series
+        self.all[row as usize].first_series
     }
 
     /// Number of series with this group or residual.
     pub(super) fn series(&self, row: u32) -> u32 {
-        self.rows[row as usize].series
+        self.all[row as usize].series
     }
 
     /// Whether `pairs` more pairs fit into the 32-bit offsets.
     pub(super) fn has_room(&self, pairs: usize) -> bool {
-        self.bytes.len() + pairs * 5 <= u32::MAX as usize
+        u32::try_from(self.bytes.len() + pairs * 5).is_ok()
     }
 
     /// Number of rows.
     pub(super) fn len(&self) -> usize {
-        self.rows.len()
+        self.all.len()
     }
 
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
-        bytes_of(&self.rows) + bytes_of(&self.bytes) + self.table.bytes()
+        bytes_of(&self.all) + bytes_of(&self.bytes) + self.table.bytes()
     }
 }
 

@@ -1,25 +1,13 @@
 //! The table of series, 12 bytes each (group, residual, link), and the lookup over it.
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use roaring::RoaringBitmap;
 
 use super::id_table::IdTable;
 use super::orders::Orders;
+use super::posting::Posting;
 use super::rows::{NONE, Rows};
 use super::tight::{bytes_of, push_tight};
-
-/// Series of one group with neighbouring ids, linked to the group's next run.
-struct Run {
-    start: u32,
-    end: u32,
-    next: u32,
-}
-
-/// First and last run of a group.
-#[derive(Clone, Copy)]
-struct Group {
-    first: u32,
-    last: u32,
-}
 
 /// Series by id.
 #[derive(Default)]
@@ -28,8 +16,11 @@ pub(super) struct SeriesTable {
     rows: Vec<[u32; 2]>,
     /// The series before this one with the same residual.
     links: Vec<u32>,
-    runs: Vec<Run>,
-    groups: HashMap<u32, Group>,
+    /// Series of each group, ascending.
+    groups: HashMap<u32, Posting>,
+    group_bytes: usize,
+    /// Series of groups whose id was given out again and lies below the group's end, until the next rebuild.
+    reused: HashMap<u32, Vec<u32>>,
     table: IdTable,
     pub(super) orders: Orders,
     /// Ids that may be given out.
@@ -78,7 +69,7 @@ impl SeriesTable {
         self.rows[id as usize] = [group, residual];
         self.links[id as usize] = rows.add_to_residual(residual, id);
         rows.add_to_group(group);
-        self.extend_group(group, id);
+        self.add_to_group(group, id);
         self.orders.set(id, order);
         self.live += 1;
         let SeriesTable { rows: series, table, .. } = self;
@@ -99,19 +90,16 @@ impl SeriesTable {
         self.free |= std::mem::take(&mut self.resting);
     }
 
-    fn extend_group(&mut self, group: u32, id: u32) {
-        let next_run = self.runs.len() as u32;
-        let group = self.groups.entry(group).or_insert(Group { first: next_run, last: NONE });
-        if group.last != NONE {
-            let last = &mut self.runs[group.last as usize];
-            if last.end == id {
-                last.end += 1;
-                return;
+    fn add_to_group(&mut self, group: u32, id: u32) {
+        match self.groups.entry(group) {
+            Entry::Vacant(entry) => {
+                entry.insert(Posting::new(id));
             }
-            last.next = next_run;
+            Entry::Occupied(mut entry) if id >= entry.get().end() => {
+                self.group_bytes += entry.get_mut().push(id)
+            }
+            Entry::Occupied(_) => push_tight(self.reused.entry(group).or_default(), id),
         }
-        group.last = next_run;
-        push_tight(&mut self.runs, Run { start: id, end: id + 1, next: NONE });
     }
 
     /// Calls `visit` for every series that has `row` as its group or its residual.
@@ -121,11 +109,12 @@ impl SeriesTable {
             visit(id);
             id = self.links[id as usize];
         }
-        let mut run = self.groups.get(&row).map_or(NONE, |group| group.first);
-        while run != NONE {
-            let Run { start, end, next } = self.runs[run as usize];
-            (start..end).for_each(&mut visit);
-            run = next;
+        if let Some(ids) = self.groups.get(&row) {
+            ids.visit_runs(|start, end| {
+                (start..end).for_each(&mut visit);
+                true
+            });
+            self.reused.get(&row).into_iter().flatten().copied().for_each(visit);
         }
     }
 
@@ -143,8 +132,10 @@ impl SeriesTable {
     pub(super) fn bytes(&self) -> usize {
         bytes_of(&self.rows)
             + bytes_of(&self.links)
-            + bytes_of(&self.runs)
             + self.groups.allocation_size()
+            + self.group_bytes
+            + self.reused.allocation_size()
+            + self.reused.values().map(bytes_of).sum::<usize>()
             + self.table.bytes()
             + self.orders.bytes()
             + self.free.serialized_size()

@@ -45,7 +45,7 @@ impl Symbols {
 
     /// Whether `bytes` more of text fit into the arena's 32-bit offsets.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.text.len() + bytes <= u32::MAX as usize
+        u32::try_from(self.text.len() + bytes).is_ok()
     }
 
     fn hash(&self, text: &str) -> u32 {

@@ -47,30 +47,44 @@ fn target_series(target: usize, series: usize) -> LabelBuf {
 
 fn load(batches: impl Iterator<Item = Vec<LabelBuf>>) -> Identity {
     let identity = identity();
+    let (mut mark, mut record) = (0, Vec::new());
     batches.for_each(|batch| {
         resolve(&identity, &batch);
+        // As the log does.
+        mark = identity.encode_definitions(mark, usize::MAX, &mut record);
     });
+    println!("definitions: {:.1} bytes per series", record.len() as f64 / identity.len() as f64);
     identity
 }
 
-#[test]
-fn footprint_of_scraped_targets_is_below_25_bytes_a_series() {
-    let identity =
-        load((0..500).map(|target| (0..1000).map(|series| target_series(target, series)).collect()));
-    assert!(report("500 targets x 1000 series, a batch per target", &identity) < 25.0);
+fn scraped(targets: usize, series: usize) -> Identity {
+    load((0..targets).map(|target| (0..series).map(|series| target_series(target, series)).collect()))
+}
+
+/// Requests of 500 series that begin and end anywhere and mix two targets.
+fn remote_write(targets: usize) -> Identity {
+    let request = |request: usize| {
+        let (lane, step) = (request / 4, request % 4);
+        (0..500).map(|n| target_series(lane * 2 + n % 2, step * 250 + n / 2)).collect()
+    };
+    load((0..targets * 2).map(request))
 }
 
 #[test]
-fn footprint_of_mixed_remote_write_requests_is_below_25_bytes_a_series() {
-    // Requests of 500 series that begin and end anywhere and mix four targets.
-    let request = |request: usize| {
-        let (lane, step) = (request / 4, request % 4);
-        let series = (0..500).map(|n| target_series(lane * 2 + n % 2, step * 250 + n / 2));
-        series.collect::<Vec<_>>()
-    };
-    let identity = load((0..1000).map(request));
-    assert_eq!(identity.len(), 500_000);
-    assert!(report("the same in interleaved requests of 500", &identity) < 40.0);
+fn footprint_of_scraped_targets_is_small() {
+    assert!(report("100 targets x 400 series, a batch per target", &scraped(100, 400)) < 30.0);
+}
+
+#[test]
+fn footprint_of_mixed_remote_write_requests_is_small() {
+    assert!(report("40 targets x 1000 series in mixed requests", &remote_write(40)) < 30.0);
+}
+
+#[test]
+#[ignore = "half a million series twice: run it optimised, with --nocapture for the figures"]
+fn footprint_of_half_a_million_series_is_at_most_25_bytes_each() {
+    assert!(report("500 targets x 1000 series, a batch per target", &scraped(500, 1000)) <= 25.0);
+    assert!(report("500 targets x 1000 series in mixed requests", &remote_write(500)) <= 25.0);
 }
 
 #[test]
@@ -84,6 +98,6 @@ fn footprint_of_unrelated_label_sets_is_bounded() {
             ("region", &format!("r{}", n % 12)),
         ])
     };
-    let identity = load((0..100).map(|batch| (batch * 1000..batch * 1000 + 1000).map(unrelated).collect()));
-    assert!(report("100k series with a unique value each", &identity) < 200.0);
+    let identity = load((0..20).map(|batch| (batch * 1000..batch * 1000 + 1000).map(unrelated).collect()));
+    assert!(report("20k series with a unique value each", &identity) < 200.0);
 }
