@@ -2,7 +2,7 @@
 //! [`Chain`](crate::fragments::Chain) of its payload makes 32 bytes per series.
 //!
 //! Rows are those of a timestamp stream; a cell is a value or absent. Every `f64` survives bit for bit:
-//! −0.0, ±Inf, any NaN. A value is seen as an integer of the column's [`Kind`] (a count of pages, of
+//! −0.0, ±Inf, any NaN. A value is seen as an integer of the column's kind (a count of pages, of
 //! sectors, of ones or of decimal places down to 10^−9, else the bit pattern without the zeros at its end),
 //! and each integer is predicted from the two before it: by the last one, or by the last one and the last
 //! step, whichever would have been shorter lately. A value as predicted only lengthens a pending run, so
@@ -31,7 +31,7 @@
 mod kind;
 mod reader;
 
-pub use kind::Kind;
+use kind::Kind;
 pub use reader::ColumnReader;
 pub(crate) use reader::IntegerReader;
 

@@ -1,7 +1,7 @@
 //! How samples become bits: varints, bit streams, checksums, timestamps, and the columns that hold values. Pure:
 //! no files, no clock, nothing of the other rooms.
 //!
-//! - [`column`]: the value column of one series, 24 bytes of state, bit-exact for every `f64`;
+//! - [`mod@column`]: the value column of one series, 24 bytes of state, bit-exact for every `f64`;
 //! - [`fragments`]: 32-byte fragments chained in an arena, where open columns keep their payload;
 //! - [`timestamps`]: a timestamp stream as bytes;
 //! - [`bits`], [`varint`], [`checksum`]: what they and the file formats are made of.

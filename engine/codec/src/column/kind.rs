@@ -14,24 +14,24 @@ const PATTERNS: u8 = 64;
 /// The unit that a value is counted in, or a bit pattern's shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Kind(u8);
+pub(super) struct Kind(u8);
 
 impl Kind {
     /// No value has been seen.
-    pub const NONE: Kind = Kind(u8::MAX);
+    pub(super) const NONE: Kind = Kind(u8::MAX);
 
     /// Integers count units: 0 is 4096, 1 is 512, from 2 on 10^0 … 10^−9; `None` for a higher one.
-    pub fn units(unit: u8) -> Option<Kind> {
+    pub(super) fn units(unit: u8) -> Option<Kind> {
         (unit <= MAX_UNIT).then_some(Kind(unit))
     }
 
     /// Integers are ordered bit patterns without their lowest `shift` bits (below 64), which are zero.
-    pub fn pattern(shift: u8) -> Kind {
+    pub(super) fn pattern(shift: u8) -> Kind {
         Kind(PATTERNS + shift % 64)
     }
 
     /// The kind of the shortest integer for a value, and that integer.
-    pub fn shortest(value: f64) -> (Kind, i64) {
+    pub(super) fn shortest(value: f64) -> (Kind, i64) {
         let largest = if value == 0.0 { UNIT_ONE } else { 0 };
         let counted = (largest..=MAX_UNIT).find_map(|unit| Some((Kind(unit), Kind(unit).integer(value)?)));
         counted.unwrap_or_else(|| {
@@ -50,7 +50,7 @@ impl Kind {
     }
 
     /// Whether integers count units.
-    pub fn is_units(self) -> bool {
+    pub(super) fn is_units(self) -> bool {
         self.0 <= MAX_UNIT
     }
 
@@ -64,7 +64,7 @@ impl Kind {
 
     /// The integer that stands for exactly this value, if there is one.
     #[inline]
-    pub fn integer(self, value: f64) -> Option<i64> {
+    pub(super) fn integer(self, value: f64) -> Option<i64> {
         if let Some(shift) = self.shift() {
             let ordered = to_ordered(value);
             let integer = ordered.wrapping_shr(u32::from(shift));
@@ -81,7 +81,7 @@ impl Kind {
 
     /// The value that an integer stands for.
     #[inline]
-    pub fn value(self, integer: i64) -> f64 {
+    pub(super) fn value(self, integer: i64) -> f64 {
         match self.shift() {
             Some(shift) => from_ordered(integer.wrapping_shl(u32::from(shift))),
             None => integer as f64 / DIVISORS[usize::from(self.0.min(MAX_UNIT))],
