@@ -53,7 +53,7 @@ mod tests {
     fn a_regular_stream_costs_the_same_however_long() {
         let grid = |count| (0..count).map(|i| 1_700_000_000_000 + i * 15_000).collect::<Vec<i64>>();
         assert_eq!(round_trip(&[]), 0);
-        assert_eq!(round_trip(&grid(3)), round_trip(&grid(5_000)));
+        assert_eq!(round_trip(&grid(3)), round_trip(&grid(if cfg!(miri) { 50 } else { 5_000 })));
     }
 
     #[test]
