@@ -3,7 +3,7 @@
 FROM scratch
 COPY ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY zoneinfo /usr/share/zoneinfo
-COPY metricsstore metricsstore-operator /usr/local/bin/
-ENV PATH=/usr/local/bin SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+COPY metricsstore metricsstore-operator /
+ENV PATH=/ SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 # A number, so that Kubernetes can see that it is not root. Pods name the command.
 USER 65532:65532

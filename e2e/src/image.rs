@@ -18,6 +18,8 @@ pub struct Image {
     pub name: String,
     /// An OCI archive.
     pub archive: PathBuf,
+    /// The engine as it is in the image; static, so that it runs anywhere.
+    pub engine: PathBuf,
 }
 
 /// Builds the binaries and the image.
@@ -29,7 +31,7 @@ pub fn build() -> Result<Image> {
         let archive = places::target().join("metricsstore-image.tar");
         buildah::build(&context, &name(), &archive)?;
         progress::note(format!("{} in {}", name(), archive.display()));
-        Ok(Image { name: name(), archive })
+        Ok(Image { name: name(), archive, engine: release.join("metricsstore") })
     })
 }
 

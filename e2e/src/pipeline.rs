@@ -1,5 +1,5 @@
 //! `cargo xtask test`: every check and test, in the order of continuous integration.
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -32,7 +32,8 @@ pub fn run() -> Result<()> {
     let cluster = cluster::up()?;
     cluster.import(&image.archive)?;
     release::install(&cluster)?;
-    progress::step("cluster tests", || run_cluster_tests(&cluster))?;
+    let engine = image.engine.clone();
+    progress::step("cluster tests", || run_cluster_tests(&cluster, &engine))?;
     println!("==> all passed in {}", progress::seconds(start.elapsed()));
     Ok(())
 }
@@ -51,13 +52,14 @@ const CLIPPY: [&str; 10] = [
 ];
 
 /// The test binary runs inside the cluster's namespaces, where pods, services and cgroups are within reach.
-fn run_cluster_tests(cluster: &Cluster) -> Result<()> {
+fn run_cluster_tests(cluster: &Cluster, engine: &Path) -> Result<()> {
     let this = std::env::current_exe().map_err(Error::file("find", "the running program"))?;
     let runner = serde_json::json!([this, "cluster", "exec", "--"]);
     let runner = format!("target.{}-unknown-linux-gnu.runner={runner}", std::env::consts::ARCH);
     let mut command = places::cargo();
     command.args(["--config", &runner, "test", "--locked", "--package", "metricsstore-e2e"]);
     command.args(["--features", "cluster", "--test", "cluster"]);
+    command.env("METRICSSTORE_ENGINE", engine);
     command.env("METRICSSTORE_PROMETHEUS", tools::PROMETHEUS.program("prometheus")?);
     let result = program::shown("the cluster tests", &mut command, SEE_ABOVE);
     if result.is_err() {

@@ -5,7 +5,7 @@ pub mod engine;
 pub mod population;
 mod read_back;
 mod report;
-mod wire;
+pub mod wire;
 
 use std::io;
 use std::net::SocketAddr;
