@@ -84,8 +84,9 @@ impl Tables {
     /// The first `max_series` series with orders in `orders`, ascending by order, and the mark after them.
     pub(super) fn created_in(&self, orders: Range<u64>, max_series: usize) -> (Vec<(u32, u64)>, u64) {
         let mut runs: Vec<(u64, Range<u32>)> = Vec::new();
+        let mut order_of = self.series.orders.ascending();
         for (id, _) in self.series.iter() {
-            let order = self.series.orders.get(id);
+            let order = order_of(id);
             match runs.last_mut() {
                 _ if !orders.contains(&order) => {}
                 Some((first, ids)) if ids.end == id && *first + ids.len() as u64 == order => ids.end += 1,

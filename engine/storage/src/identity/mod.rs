@@ -246,16 +246,22 @@ impl Identity {
         let mut tables = tables.write();
         let mut recent = self.recent.lock();
         let mut scratch = PairSet::default();
+        let mut in_group = Vec::new();
         let mut order = self.next_order.load(Ordering::Relaxed);
         for Unknown { row, labels } in unknown {
             if !tables.has_room(MAX_LABEL_BYTES, labels.len()) {
                 continue;
             }
             let rule = splits.rule(labels);
+            in_group.clear();
+            in_group.extend(
+                labels.iter().map(|(name, _)| {
+                    split::is_place(name) || rule.is_some_and(|rule| rule.has_learned(name))
+                }),
+            );
             let rows = [true, false].map(|wanted| {
-                let in_group = |name| rule.map_or_else(|| split::is_place(name), |rule| rule.in_group(name));
-                let side = labels.iter().filter(|&(name, _)| in_group(name) == wanted);
-                tables.intern_labels(side, &mut scratch)
+                let side = labels.iter().zip(&in_group).filter(|&(_, &in_group)| in_group == wanted);
+                tables.intern_labels(side.map(|(label, _)| label), &mut scratch)
             });
             let next_id = tables.series.next_id();
             // An earlier row of the batch may have the same labels in other bytes.

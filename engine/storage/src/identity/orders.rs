@@ -15,6 +15,19 @@ impl Orders {
         self.expected(id).unwrap_or(0)
     }
 
+    /// Orders of ids that are asked for in ascending order: most answers need no search.
+    pub(super) fn ascending(&self) -> impl FnMut(u32) -> u64 + '_ {
+        let (mut first, mut end, mut order) = (0, 0, 0);
+        move |id| {
+            if !(first..end).contains(&id) {
+                let run = self.runs.range(..=id).next_back();
+                (first, order) = run.map_or((id, 0), |(&first, &order)| (first, order));
+                end = self.runs.range(id.saturating_add(1)..).next().map_or(u32::MAX, |(&next, _)| next);
+            }
+            order + u64::from(id - first)
+        }
+    }
+
     fn expected(&self, id: u32) -> Option<u64> {
         self.runs.range(..=id).next_back().map(|(&first, &order)| order + u64::from(id - first))
     }
@@ -68,6 +81,8 @@ mod tests {
             orders.set(id, order);
             model.insert(id, order);
             assert!(model.iter().all(|(&id, &order)| orders.get(id) == order));
+            let mut ascending = orders.ascending();
+            assert!(model.iter().all(|(&id, &order)| ascending(id) == order));
         }
     }
 }

@@ -34,7 +34,10 @@ pub(super) fn select(tables: &RwLock<Tables>, matchers: &[Matcher]) -> Vec<(Seri
     let tables = tables.read();
     let mut ids = Sieve::new(&tables, &conditions).ids();
     ids.sort_unstable_by_key(|&(id, _)| id);
-    ids.into_iter().map(|(id, rows)| (SeriesId(id), tables.series_ref(id, rows))).collect()
+    let mut order_of = tables.series.orders.ascending();
+    ids.into_iter()
+        .map(|(id, [group, residual])| (SeriesId(id), SeriesRef { order: order_of(id), group, residual }))
+        .collect()
 }
 
 fn evaluate(tables: &RwLock<Tables>, matcher: &Matcher) -> Condition {

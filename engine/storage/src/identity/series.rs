@@ -96,7 +96,7 @@ impl SeriesTable {
                 entry.insert(Posting::new(id));
             }
             Entry::Occupied(mut entry) if id >= entry.get().end() => {
-                self.group_bytes += entry.get_mut().push(id)
+                self.group_bytes += entry.get_mut().push(id);
             }
             Entry::Occupied(_) => push_tight(self.reused.entry(group).or_default(), id),
         }

@@ -9,27 +9,8 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use metricsstore_model::{LabelBuf, METRIC_NAME};
 
-const PLACES: [&str; 17] = [
-    "cluster",
-    "container",
-    "endpoint",
-    "exported_container",
-    "exported_instance",
-    "exported_job",
-    "exported_namespace",
-    "exported_node",
-    "exported_pod",
-    "host",
-    "hostname",
-    "instance",
-    "job",
-    "namespace",
-    "node",
-    "pod",
-    "service",
-];
 /// What tells series of one place apart, even if a batch happens to bring one value only.
-const NEVER: [&str; 4] = ["__name__", "le", "quantile", "code"];
+const NEVER: [&str; 4] = [METRIC_NAME, "code", "le", "quantile"];
 /// New series of one place from which a rule is learned.
 const ENOUGH: usize = 16;
 /// Rules kept; with more jobs than this, learning starts anew.
@@ -39,7 +20,26 @@ const MAX_LEARNED: usize = 32;
 
 /// Whether a label says where a series comes from.
 pub(super) fn is_place(name: &str) -> bool {
-    PLACES.binary_search(&name).is_ok()
+    matches!(
+        name,
+        "cluster"
+            | "container"
+            | "endpoint"
+            | "exported_container"
+            | "exported_instance"
+            | "exported_job"
+            | "exported_namespace"
+            | "exported_node"
+            | "exported_pod"
+            | "host"
+            | "hostname"
+            | "instance"
+            | "job"
+            | "namespace"
+            | "node"
+            | "pod"
+            | "service"
+    )
 }
 
 /// What was learned of one job.
@@ -66,9 +66,9 @@ struct Place<'l> {
 }
 
 impl Rule {
-    /// Whether the label goes into the group.
-    pub(super) fn in_group(&self, name: &str) -> bool {
-        is_place(name) || self.learned.iter().any(|learned| &**learned == name)
+    /// Whether the label goes into the group although its name does not say so.
+    pub(super) fn has_learned(&self, name: &str) -> bool {
+        self.learned.iter().any(|learned| &**learned == name)
     }
 
     fn learn(&mut self, place: &Place<'_>) {
@@ -109,7 +109,6 @@ impl Splits {
             place.series += 1;
             place.shared.retain(|&(name, value)| labels.get(name) == Some(value));
         }
-        debug_assert_eq!(NEVER[0], METRIC_NAME);
         if self.rules.len() + places.len() > MAX_RULES {
             self.rules.clear();
         }
@@ -129,7 +128,7 @@ impl Splits {
 mod tests {
     use metricsstore_model::LabelBuf;
 
-    use super::{PLACES, Splits};
+    use super::Splits;
 
     fn series(instance: &str, region: &str, number: usize) -> LabelBuf {
         LabelBuf::from_pairs([
@@ -142,18 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn names_of_places_are_sorted_for_the_search() {
-        assert!(PLACES.is_sorted());
-    }
-
-    #[test]
     fn what_all_series_of_a_place_share_is_learned() {
         let mut splits = Splits::default();
         let batch: Vec<LabelBuf> = (0..40).map(|n| series(["a", "b"][n % 2], ["x", "y"][n % 2], n)).collect();
         splits.learn(batch.iter());
         let rule = splits.rule(&batch[0]).unwrap();
-        assert!(rule.in_group("region") && rule.in_group("job"));
-        assert!(!rule.in_group("cpu") && !rule.in_group("__name__"));
+        assert!(rule.has_learned("region"));
+        assert!(!rule.has_learned("cpu") && !rule.has_learned("__name__"));
     }
 
     #[test]
@@ -161,10 +155,10 @@ mod tests {
         let mut splits = Splits::default();
         let first: Vec<LabelBuf> = (0..20).map(|n| series("a", "x", n)).collect();
         splits.learn(first.iter());
-        assert!(splits.rule(&first[0]).unwrap().in_group("region"));
+        assert!(splits.rule(&first[0]).unwrap().has_learned("region"));
         splits.learn([series("a", "x", 30), series("a", "y", 31)].iter());
-        assert!(!splits.rule(&first[0]).unwrap().in_group("region"));
+        assert!(!splits.rule(&first[0]).unwrap().has_learned("region"));
         splits.learn(first.iter());
-        assert!(!splits.rule(&first[0]).unwrap().in_group("region"));
+        assert!(!splits.rule(&first[0]).unwrap().has_learned("region"));
     }
 }

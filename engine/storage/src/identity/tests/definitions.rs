@@ -78,9 +78,9 @@ fn the_later_of_two_series_with_one_id_or_one_label_set_stays_in_whatever_order_
     let new = encode(&identity, 2);
     for records in [[&old, &new], [&new, &old]] {
         let loaded = self::identity();
-        records.iter().for_each(|record| {
+        for record in records {
             loaded.load_definitions(record).unwrap();
-        });
+        }
         assert_eq!(loaded.len(), 2);
         assert_eq!(found(&loaded, 0), Some(three.clone()));
         assert_eq!(found(&loaded, 1), Some(one.clone()));

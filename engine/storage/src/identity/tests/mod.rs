@@ -26,7 +26,7 @@ impl LabelDecoder for Lines {
 }
 
 fn raw(labels: &LabelBuf) -> String {
-    labels.iter().map(|(name, value)| format!("{name}={value}\n")).collect()
+    labels.iter().flat_map(|(name, value)| [name, "=", value, "\n"]).collect()
 }
 
 fn resolve_raw(identity: &Identity, raws: &[String], admit_new: bool) -> Vec<Result<Resolved, Refusal>> {
@@ -75,7 +75,7 @@ fn a_series_is_created_once_whatever_the_order_of_its_labels_and_the_place_in_th
 fn what_does_not_form_a_series_is_refused_in_its_words_and_the_rest_of_the_batch_is_not() {
     let identity = identity();
     let long = format!("a={}\n", "x".repeat(64 << 10));
-    let many: String = (0..1025).map(|n| format!("n{n}=1\n")).collect();
+    let many: String = (0..1025).flat_map(|n| ["n".to_string(), n.to_string(), "=1\n".into()]).collect();
     let raws = ["=1\nb=2\n", "a=1\na=2\n", "a=\n", &long, &many, "#drop", "a=1\n"].map(String::from);
     let got = resolve_raw(&identity, &raws, true);
     assert_eq!(got[0], Err(Refusal::Labels(LabelError::EmptyName)));

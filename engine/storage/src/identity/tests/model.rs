@@ -71,7 +71,7 @@ fn passes(labels: &LabelBuf, matchers: &[Matcher]) -> bool {
 }
 
 fn append(identity: &Identity, model: &mut Model, random: &mut Random, next_order: &mut u64) {
-    let series: Vec<LabelBuf> = (0..1 + random.below(60)).map(|_| random_series(random)).collect();
+    let series: Vec<LabelBuf> = (0..=random.below(60)).map(|_| random_series(random)).collect();
     let admit_new = random.chance(90);
     let raws: Vec<String> = series
         .iter()
