@@ -1,0 +1,63 @@
+//! What every reconcile needs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::Client;
+use kube::runtime::events::{Recorder, Reporter};
+
+use crate::engines::Engines;
+use crate::metrics::Metrics;
+use crate::options::RunOptions;
+use crate::plan::names;
+
+/// First and longest pause after an error.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// Shared by all reconciles; cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// The command line.
+    pub options: Arc<RunOptions>,
+    /// What the operator says about itself.
+    pub metrics: Arc<Metrics>,
+    /// Events, aggregated over a few minutes.
+    pub recorder: Recorder,
+    /// The engines in the pods.
+    pub engines: Engines,
+    /// Errors in a row, by store.
+    failures: Arc<Mutex<HashMap<(String, String), u32>>>,
+}
+
+impl Context {
+    /// A context without a history.
+    pub fn new(client: Client, options: RunOptions) -> Context {
+        let recorder = Recorder::new(client.clone(), Reporter::from(names::FIELD_MANAGER));
+        Context {
+            client,
+            options: Arc::new(options),
+            metrics: Arc::default(),
+            recorder,
+            engines: Engines::new(),
+            failures: Arc::default(),
+        }
+    }
+
+    /// Notes an error of a store and says how long to wait: doubled with each error in a row, up to five minutes.
+    pub fn pause_after_error(&self, namespace: &str, name: &str) -> Duration {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry((namespace.to_owned(), name.to_owned())).or_default();
+        *count = count.saturating_add(1);
+        FIRST_PAUSE.saturating_mul(2_u32.saturating_pow((*count - 1).min(16))).min(LONGEST_PAUSE)
+    }
+
+    /// Forgets the errors of a store.
+    pub fn succeeded(&self, namespace: &str, name: &str) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.remove(&(namespace.to_owned(), name.to_owned()));
+    }
+}

@@ -1,0 +1,119 @@
+//! Report: the status, written only when it says something new, and events about what changed.
+
+use kube::api::{Patch, PatchParams};
+use kube::runtime::events::{Event, EventType};
+use kube::{Api, Resource, ResourceExt};
+use metricsstore_crds::{MetricsStore, MetricsStoreStatus};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::plan::names;
+
+/// Whether an event is news or a warning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// News.
+    Normal,
+    /// Somebody may have to act.
+    Warning,
+}
+
+/// An event takes 1024 bytes.
+const NOTE: usize = 1000;
+
+/// Writes the status where it differs from what is there; says whether nothing is under way.
+pub async fn report(ctx: &Context, store: &MetricsStore, status: MetricsStoreStatus) -> Result<bool, Error> {
+    let before = store.status.clone().unwrap_or_default();
+    let settled = holds(&status, "Reconciling") == Some(false);
+    if same(&before, &status) {
+        return Ok(settled);
+    }
+    say_turns(ctx, store, &before, &status).await;
+    let name = store.name_any();
+    let api: Api<MetricsStore> = Api::namespaced(ctx.client.clone(), &store.namespace().unwrap_or_default());
+    let patch = json!({
+        "apiVersion": MetricsStore::api_version(&()),
+        "kind": MetricsStore::kind(&()),
+        // A store of this name that was made since is another store.
+        "metadata": { "name": name, "uid": store.metadata.uid },
+        "status": status,
+    });
+    ctx.metrics.wrote("MetricsStore");
+    let params = PatchParams::apply(names::FIELD_MANAGER).force();
+    match api.patch_status(&name, &params, &Patch::Apply(&patch)).await {
+        Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(settled),
+        other => other.map(|_| settled).map_err(Error::write("status of MetricsStore", &name)),
+    }
+}
+
+/// Equal but for what the sampler writes.
+fn same(before: &MetricsStoreStatus, now: &MetricsStoreStatus) -> bool {
+    let mut before = before.clone();
+    before.usage = None;
+    if let Some(summary) = &mut before.summary {
+        summary.series = None;
+        summary.disk = None;
+    }
+    before == *now
+}
+
+fn holds(status: &MetricsStoreStatus, kind: &str) -> Option<bool> {
+    let condition = status.conditions.iter().flatten().find(|condition| condition.type_ == kind)?;
+    Some(condition.status == "True")
+}
+
+/// An event for each of the main conditions whose reason is another one than before.
+async fn say_turns(
+    ctx: &Context,
+    store: &MetricsStore,
+    before: &MetricsStoreStatus,
+    now: &MetricsStoreStatus,
+) {
+    for condition in now.conditions.iter().flatten() {
+        let said = |old: &&k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
+            old.type_ == condition.type_ && old.status == condition.status && old.reason == condition.reason
+        };
+        let old = before.conditions.iter().flatten().any(|old| said(&old));
+        let tone = match (condition.type_.as_str(), condition.status.as_str()) {
+            ("Ready", "True") => Tone::Normal,
+            ("Stalled" | "Degraded" | "Refused", "True") => Tone::Warning,
+            _ => continue,
+        };
+        if !old {
+            say(ctx, store, tone, &condition.reason, "Reconcile", &condition.message).await;
+        }
+    }
+}
+
+/// An event about what was written.
+pub async fn say_changes(ctx: &Context, store: &MetricsStore, changes: &[String]) {
+    if !changes.is_empty() {
+        say(ctx, store, Tone::Normal, "Applied", "Apply", &changes.join("; ")).await;
+    }
+}
+
+/// Publishes an event. One that cannot be published is only logged.
+pub async fn say(ctx: &Context, store: &MetricsStore, tone: Tone, reason: &str, action: &str, note: &str) {
+    let note: String = note
+        .chars()
+        .scan(0, |bytes, c| {
+            *bytes += c.len_utf8();
+            (*bytes <= NOTE).then_some(c)
+        })
+        .collect();
+    tracing::info!(store = %store.name_any(), namespace = ?store.namespace(), reason, "{note}");
+    let event = Event {
+        type_: match tone {
+            Tone::Normal => EventType::Normal,
+            Tone::Warning => EventType::Warning,
+        },
+        reason: reason.to_owned(),
+        note: Some(note),
+        action: action.to_owned(),
+        secondary: None,
+    };
+    if let Err(error) = ctx.recorder.publish(&event, &store.object_ref(&())).await {
+        tracing::info!(%error, "an event could not be published");
+    }
+}
