@@ -15,7 +15,6 @@ pub const CHART: &str = "charts/metricsstore-operator";
 
 /// Installs the chart, or brings an installed release to it, and waits until the operator is ready.
 pub fn install(cluster: &Cluster) -> Result<()> {
-    tools::HELM.ensure()?;
     progress::step("install the operator's chart", || {
         let mut helm = cluster.command("helm")?;
         helm.args(["upgrade", "--install", NAME]).arg(places::in_workspace(CHART));

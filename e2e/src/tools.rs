@@ -120,8 +120,8 @@ pub const PROMETHEUS: Tool = Tool {
     ],
 };
 
-/// All that a cluster is made of.
-pub const CLUSTER: &[&Tool] = &[&KUBERNETES, &LOCAL_PATH, &ETCD, &COREDNS, &PAUSE];
+/// All that a cluster is made of and handled with.
+pub const CLUSTER: &[&Tool] = &[&KUBERNETES, &LOCAL_PATH, &ETCD, &COREDNS, &PAUSE, &HELM];
 
 impl Tool {
     /// Builds the programs unless the cache has them; returns the folder they are in.

@@ -249,7 +249,7 @@ fn inside(state: &Path, first_process: i32, program: &OsStr) -> Result<Command> 
 /// The programs of the cluster, before the machine's.
 fn path_with_tools() -> Result<OsString> {
     let mut path: Vec<PathBuf> = Vec::new();
-    for tool in tools::CLUSTER.iter().chain([&&tools::HELM]) {
+    for tool in tools::CLUSTER {
         path.push(tool.dir()?);
     }
     path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
