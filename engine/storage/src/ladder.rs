@@ -77,10 +77,6 @@ impl Ladder {
     pub(crate) fn admits_series(&self) -> bool {
         self.level() < Level::RefuseSeries
     }
-
-    pub(crate) fn wants_seal(&self) -> bool {
-        self.level() >= Level::SealEarly
-    }
 }
 
 fn busy(reason: String) -> AppendError {

@@ -7,6 +7,7 @@
 mod append;
 mod bytes;
 mod column;
+mod compact;
 mod counters;
 mod error;
 mod head;
@@ -18,6 +19,7 @@ mod manifest;
 mod open;
 mod options;
 mod quarantine;
+mod seal;
 mod segment;
 mod select;
 mod stats;

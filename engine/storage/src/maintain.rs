@@ -1,28 +1,260 @@
-//! Background work
-use crate::manifest::Manifest;
-use crate::store::Store;
-use crate::{Maintenance, StorageError};
+//! Background work, all of it under one lock: seal, expire, merge, tidy up.
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+use metricsstore_budget::Level;
+
+use crate::compact;
+use crate::manifest::Manifest;
+use crate::segment::Segment;
+use crate::store::{Places, Store};
+use crate::view::View;
+use crate::wal::Cut;
+use crate::{Maintenance, StorageError, WalSync, identity_files};
+
+/// A file of the log is closed at this length, so that damage costs no more.
+const LOG_FILE_BYTES: u64 = 64 << 20;
+/// Identity files are written anew as one when there are more.
+const MAX_IDENTITY_FILES: usize = 8;
+
+/// What background work must remember.
 pub(crate) struct Upkeep {
+    /// As it stands in the file.
     pub(crate) manifest: Manifest,
+    /// Series created before this mark stand in identity files.
     pub(crate) persisted_order: u64,
-    pub(crate) last_seal: Duration,
+    /// When the open epochs began, in monotonic time.
+    pub(crate) epoch_began: Duration,
+    /// Where the log was cut when the epochs were frozen that wait to be written.
+    pub(crate) pending: Option<Cut>,
+    /// Number of the next file; runs ahead of the manifest's when a write fails.
+    next_file: u64,
+    /// Series removed since the identity files were last written anew.
+    removed_since_rewrite: u64,
 }
+
 impl Upkeep {
     pub(crate) fn new(manifest: Manifest, persisted_order: u64, now: Duration) -> Upkeep {
-        Upkeep { manifest, persisted_order, last_seal: now }
+        let next_file = manifest.next_file;
+        Upkeep {
+            manifest,
+            persisted_order,
+            epoch_began: now,
+            pending: None,
+            next_file,
+            removed_since_rewrite: 0,
+        }
+    }
+
+    pub(crate) fn take_number(&mut self) -> u64 {
+        self.next_file += 1;
+        self.next_file - 1
+    }
+
+    pub(crate) fn count_removed(&mut self, series: u64) {
+        self.removed_since_rewrite += series;
     }
 }
+
 impl Store {
     pub(crate) fn tick(&self) -> Result<Maintenance, StorageError> {
-        Ok(Maintenance::default())
+        let mut upkeep = self.upkeep.lock();
+        let mut done = Maintenance::default();
+        self.watch_disk();
+        if self.options.wal_sync == WalSync::Interval {
+            // A failure shows in the log's state and is cured by the seal below.
+            let _ = self.log.sync();
+        }
+        self.expire(&mut upkeep, &mut done)?;
+        self.seal_when_due(&mut upkeep, &mut done)?;
+        if self.log.open_bytes() > LOG_FILE_BYTES {
+            self.next_log_file(&mut upkeep)?;
+        }
+        if self.ladder.level() < Level::SealEarly {
+            self.merge_when_due(&mut upkeep, &mut done)?;
+        }
+        self.count_disk();
+        Ok(done)
     }
-    pub(crate) fn seal_during_replay(&self, _number: u64) -> Result<(), StorageError> {
+
+    pub(crate) fn shut_down(&self) -> Result<(), StorageError> {
+        self.closed.store(true, Relaxed);
+        let mut upkeep = self.upkeep.lock();
+        // Appends that got past the flag are through once the gate was held alone.
+        drop(self.gate.write());
+        let idle =
+            self.head_figures().samples == 0 && upkeep.pending.is_none() && self.log.broken().is_none();
+        if idle {
+            return Ok(());
+        }
+        let sealed = self.seal(&mut upkeep, &mut Maintenance::default());
+        // Either is enough for what was acknowledged.
+        let synced = self.log.sync();
+        if synced.is_ok() { Ok(()) } else { sealed }
+    }
+
+    fn watch_disk(&self) {
+        if let Ok(space) = self.files.space(&self.options.dir) {
+            self.ladder.see_disk(space);
+        }
+    }
+
+    fn count_disk(&self) {
+        let dir = &self.options.dir;
+        let places = [
+            Places::wal(dir),
+            Places::segments(dir),
+            Places::identity(dir),
+            Places::quarantine(dir),
+            dir.clone(),
+        ];
+        let entries = places.iter().filter_map(|place| self.files.list(place).ok()).flatten();
+        self.counters.disk_bytes.store(entries.map(|entry| entry.len).sum(), Relaxed);
+    }
+
+    /// Writes a changed manifest, then makes it the present one.
+    pub(crate) fn commit(&self, upkeep: &mut Upkeep, mut manifest: Manifest) -> Result<(), StorageError> {
+        manifest.next_file = upkeep.next_file;
+        manifest.store(&*self.files, &self.options.dir)?;
+        upkeep.manifest = manifest;
         Ok(())
     }
-    pub(crate) fn shut_down(&self) -> Result<(), StorageError> {
-        self.closed.store(true, std::sync::atomic::Ordering::Relaxed);
-        let _ = self.log.sync();
+
+    /// Puts segments into the place of others in the view. The manifest is the caller's.
+    pub(crate) fn show_segments(&self, segments: Vec<Arc<Segment>>) {
+        let view = self.view.load_full();
+        self.view.store(Arc::new(View { segments, frozen: view.frozen.clone(), open: view.open.clone() }));
+    }
+
+    /// Series without an identity file get one; many files become one. Changes `manifest` and returns the files that
+    /// it no longer names.
+    pub(crate) fn persist_series(
+        &self,
+        upkeep: &mut Upkeep,
+        manifest: &mut Manifest,
+    ) -> Result<Vec<u64>, StorageError> {
+        let stale = upkeep.removed_since_rewrite * 4 > self.identity.len() as u64 + 1024;
+        let rewrite = stale || manifest.identity.len() >= MAX_IDENTITY_FILES;
+        let from = if rewrite { 0 } else { upkeep.persisted_order };
+        if !rewrite && self.identity.next_order() == from {
+            return Ok(Vec::new());
+        }
+        let number = upkeep.take_number();
+        let mark = identity_files::write(&*self.files, &self.options.dir, number, &self.identity, from)?;
+        upkeep.persisted_order = mark;
+        let old = if rewrite { std::mem::take(&mut manifest.identity) } else { Vec::new() };
+        if rewrite {
+            upkeep.removed_since_rewrite = 0;
+        }
+        manifest.identity.push(number);
+        Ok(old)
+    }
+
+    /// Closes the present file of the log and makes the definitions in it independent of it.
+    fn next_log_file(&self, upkeep: &mut Upkeep) -> Result<(), StorageError> {
+        {
+            let _gate = self.gate.write();
+            self.log.rotate()?;
+        }
+        let mut manifest = upkeep.manifest.clone();
+        let persisted = upkeep.persisted_order;
+        let committed = self.persist_series(upkeep, &mut manifest).and_then(|old| {
+            self.commit(upkeep, manifest)?;
+            Ok(old)
+        });
+        match committed {
+            Ok(old) => self.remove_identity_files(&old),
+            Err(error) => {
+                upkeep.persisted_order = persisted;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_identity_files(&self, numbers: &[u64]) {
+        for &number in numbers {
+            self.remove_file(&identity_files::path(&self.options.dir, number));
+        }
+    }
+
+    /// Removes a file that the manifest does not name; one that cannot be removed goes at the next start.
+    pub(crate) fn remove_file(&self, path: &std::path::Path) {
+        if let Err(error) = self.files.remove(path)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(file = %path.display(), %error, "a file that is no longer needed could not be removed");
+        }
+    }
+
+    pub(crate) fn segment_path(&self, number: u64) -> std::path::PathBuf {
+        Places::segments(&self.options.dir).join(format!("{number:08}"))
+    }
+
+    /// Retention by time: whole segments, first out of the manifest, then off the disk.
+    fn expire(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
+        let from_ms = self.retained_from_ms(self.clock.now_ms());
+        let view = self.view.load_full();
+        let (expired, kept): (Vec<_>, Vec<_>) =
+            view.segments.iter().cloned().partition(|segment| segment.max_ms < from_ms);
+        if expired.is_empty() {
+            return Ok(());
+        }
+        let mut manifest = upkeep.manifest.clone();
+        manifest.segments = kept.iter().map(|segment| segment.number).collect();
+        self.commit(upkeep, manifest)?;
+        self.show_segments(kept);
+        for segment in &expired {
+            self.remove_file(&self.segment_path(segment.number));
+        }
+        done.expired = expired.len() as u32;
+        Ok(())
+    }
+
+    fn merge_when_due(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
+        let view = self.view.load_full();
+        let retention_ms = self.retention_ms.load(Relaxed);
+        let Some(range) = compact::choose(&view.segments, retention_ms) else { return Ok(()) };
+        let inputs = &view.segments[range];
+        let number = upkeep.take_number();
+        let merged = compact::merge(self, number, inputs, || self.seal_when_due(upkeep, done));
+        if let Err(error) = merged {
+            self.remove_file(&self.segment_path(number));
+            return Err(error);
+        }
+        let output = Segment::open(&self.files, &Places::segments(&self.options.dir), number, &self.budget)?;
+        self.replace_merged(upkeep, inputs, output)?;
+        self.counters.merges.fetch_add(1, Relaxed);
+        done.merged += inputs.len() as u32;
+        Ok(())
+    }
+
+    fn replace_merged(
+        &self,
+        upkeep: &mut Upkeep,
+        inputs: &[Arc<Segment>],
+        output: Segment,
+    ) -> Result<(), StorageError> {
+        let first = inputs.first().map(|segment| segment.number);
+        let is_input = |number: u64| inputs.iter().any(|segment| segment.number == number);
+        let output = (output.samples > 0).then(|| Arc::new(output));
+        let mut segments = Vec::new();
+        for segment in &self.view.load().segments {
+            if Some(segment.number) == first {
+                segments.extend(output.clone());
+            }
+            if !is_input(segment.number) {
+                segments.push(Arc::clone(segment));
+            }
+        }
+        let mut manifest = upkeep.manifest.clone();
+        manifest.segments = segments.iter().map(|segment| segment.number).collect();
+        self.commit(upkeep, manifest)?;
+        self.show_segments(segments);
+        for segment in inputs {
+            self.remove_file(&self.segment_path(segment.number));
+        }
         Ok(())
     }
 }

@@ -210,16 +210,17 @@ impl Store {
         for &number in &covered {
             progress.at(number);
             let path = wal::segment_path(&wal_dir, number);
-            let outcome = wal::read_segment(&*self.files, &path, number, |kind, body| {
+            let next = wal::segment_path(&wal_dir, number + 1);
+            let durable = wal::durable_before(&*self.files, &next, number + 1).unwrap_or(0);
+            let outcome = wal::read_segment(&*self.files, &path, number, durable, |kind, body| {
                 self.replay_record(kind, body, &mut samples)?;
                 self.seal_during_replay(number).map_err(RecordError::Stop)
             })?;
             match outcome {
                 Outcome::Whole => {}
-                Outcome::Torn { offset } if covered.last() == Some(&number) => {
-                    tracing::info!(file = %path.display(), offset, "the log ends in an unfinished record");
+                Outcome::Torn { offset } => {
+                    tracing::info!(file = %path.display(), offset, "a log file ends in an unfinished record");
                 }
-                Outcome::Torn { offset } => self.log_damage(&path, offset, "the file is cut short"),
                 Outcome::Damaged { offset, what } => self.log_damage(&path, offset, &what),
             }
         }

@@ -369,6 +369,15 @@ impl EpochData {
         &self.streams[index as usize]
     }
 
+    pub(crate) fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// Pages of series, free ones included.
+    pub(crate) fn page_count(&self) -> u32 {
+        self.pages.len() as u32
+    }
+
     /// Number of streams, and of those with one member.
     pub(crate) fn stream_figures(&self) -> (u64, u64) {
         let used = self.streams.iter().filter(|stream| stream.members > 0);

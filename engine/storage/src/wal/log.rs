@@ -1,13 +1,13 @@
 //! The writer: appends frames in the order of its lock, and one sync for everyone who waits (leader and followers).
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metricsstore_vfs::{File, Files};
 use parking_lot::{Condvar, Mutex};
 
 use super::record;
-use super::{FRAME_BYTES, HEADER_BYTES, MAGIC, MAX_BODY_BYTES, VERSION, frame_crc, segment_path};
+use super::{FRAME_BYTES, HEADER_BYTES, MAX_BODY_BYTES, fill_frame, header, segment_path};
 use crate::StorageError;
 use crate::identity::Identity;
 
@@ -16,6 +16,23 @@ const DEFINITIONS_PER_RECORD: usize = 4096;
 
 /// A place in the log: bytes appended by this process, over all files.
 pub(crate) type Position = u64;
+
+/// A place between two files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// The file that begins here.
+    pub(crate) number: u64,
+    position: Position,
+    /// Failures up to here.
+    failures: u64,
+}
+
+impl Cut {
+    /// The beginning of a file of an earlier process, of whose log nothing is waited for.
+    pub(crate) fn before_file(number: u64) -> Cut {
+        Cut { number, position: 0, failures: u64::MAX }
+    }
+}
 
 pub(crate) struct Log {
     files: Arc<dyn Files>,
@@ -30,16 +47,27 @@ struct State {
     number: u64,
     /// Lengths of all files that exist.
     lengths: BTreeMap<u64, u64>,
+    /// Where the file begins.
+    file_start: Position,
     written: Position,
     synced: Position,
     /// Everything up to here that was not synced before is lost to waiters.
     failed_through: Position,
+    /// Failures so far.
+    failures: u64,
     /// Series created before this mark are defined in the log or in an identity file.
     defined: u64,
     syncing: bool,
     /// Why the log takes no more records, until [`Log::heal`].
     broken: Option<String>,
     syncs: u64,
+}
+
+impl State {
+    /// Bytes of the present file that are known to be durable.
+    fn durable_bytes(&self) -> u64 {
+        HEADER_BYTES as u64 + self.synced.saturating_sub(self.file_start)
+    }
 }
 
 impl Log {
@@ -54,16 +82,18 @@ impl Log {
         floor: u64,
     ) -> Result<Log, StorageError> {
         let number = existing.last().map_or(floor, |&(last, _)| floor.max(last + 1));
-        let file = create(&*files, &dir, number)?;
+        let file = create(&*files, &dir, number, 0)?;
         let mut lengths: BTreeMap<u64, u64> = existing.iter().copied().collect();
         lengths.insert(number, HEADER_BYTES as u64);
         let state = State {
             file,
             number,
             lengths,
+            file_start: 0,
             written: 0,
             synced: 0,
             failed_through: 0,
+            failures: 0,
             defined: identity.next_order(),
             syncing: false,
             broken: None,
@@ -101,14 +131,12 @@ impl Log {
     }
 
     fn write(&self, state: &mut State, kind: u8, frame: &mut [u8]) -> Result<(), String> {
-        let (head, body) = frame.split_at_mut(FRAME_BYTES);
-        if body.len() > MAX_BODY_BYTES {
-            let reason = format!("a record of {} bytes is over the limit of {MAX_BODY_BYTES}", body.len());
+        let body_bytes = frame.len() - FRAME_BYTES;
+        if body_bytes > MAX_BODY_BYTES {
+            let reason = format!("a record of {body_bytes} bytes is over the limit of {MAX_BODY_BYTES}");
             return Err(self.fail(state, reason));
         }
-        head[..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        head[4..8].copy_from_slice(&frame_crc(state.number, kind, body).to_le_bytes());
-        head[8] = kind;
+        fill_frame(state.number, state.durable_bytes(), kind, frame);
         if let Err(error) = state.file.append(frame) {
             return Err(self.fail(state, format!("cannot write: {error}")));
         }
@@ -120,6 +148,7 @@ impl Log {
 
     fn fail(&self, state: &mut State, reason: String) -> String {
         state.failed_through = state.written;
+        state.failures += 1;
         state.broken = Some(reason.clone());
         self.changed.notify_all();
         reason
@@ -172,9 +201,8 @@ impl Log {
         self.wait_durable(position)
     }
 
-    /// Goes on in a new file. The caller keeps appenders out. Returns the number of the new file: all earlier ones
-    /// hold only what was appended before.
-    pub(crate) fn rotate(&self) -> Result<u64, StorageError> {
+    /// Goes on in a new file. The caller keeps appenders out.
+    pub(crate) fn rotate(&self) -> Result<Cut, StorageError> {
         // A failure here shows in `broken` and does not keep us from a new file.
         let _ = self.sync();
         let mut state = self.state.lock();
@@ -184,12 +212,13 @@ impl Log {
         let number = state.number + 1;
         // The number is spent even when creation fails half-way.
         state.number = number;
-        let created = create(&*self.files, &self.dir, number);
+        let created = create(&*self.files, &self.dir, number, state.durable_bytes());
         match created {
             Ok(file) => {
                 state.file = file;
+                state.file_start = state.written;
                 state.lengths.insert(number, HEADER_BYTES as u64);
-                Ok(number)
+                Ok(Cut { number, position: state.written, failures: state.failures })
             }
             Err(error) => {
                 self.fail(&mut state, error.to_string());
@@ -198,13 +227,16 @@ impl Log {
         }
     }
 
-    /// Says that everything up to a position is durable elsewhere, that the present file is a fresh one, and that
-    /// series created before the mark `defined` are defined elsewhere.
-    pub(crate) fn heal(&self, durable_through: Position, defined: u64) {
+    /// Says that everything before a cut is durable elsewhere, and with it the series created before a mark. A log
+    /// that failed before the cut takes records again: nothing that it may have lost matters any more, and its present
+    /// file is a fresh one.
+    pub(crate) fn cover(&self, cut: Cut, defined: u64) {
         let mut state = self.state.lock();
-        state.synced = state.synced.max(durable_through);
-        state.defined = state.defined.min(defined);
-        state.broken = None;
+        state.synced = state.synced.max(cut.position);
+        if state.broken.is_some() && state.failures == cut.failures {
+            state.broken = None;
+            state.defined = defined;
+        }
         self.changed.notify_all();
     }
 
@@ -248,14 +280,15 @@ impl Log {
     }
 }
 
-fn create(files: &dyn Files, dir: &std::path::Path, number: u64) -> Result<Arc<dyn File>, StorageError> {
+fn create(
+    files: &dyn Files,
+    dir: &Path,
+    number: u64,
+    durable_before: u64,
+) -> Result<Arc<dyn File>, StorageError> {
     let path = segment_path(dir, number);
     let file = files.create(&path).map_err(StorageError::io("create", &path))?;
-    let mut header = [0; HEADER_BYTES];
-    header[..4].copy_from_slice(MAGIC);
-    header[4..8].copy_from_slice(&VERSION.to_le_bytes());
-    header[8..].copy_from_slice(&number.to_le_bytes());
-    file.append(&header).map_err(StorageError::io("write", &path))?;
+    file.append(&header(number, durable_before)).map_err(StorageError::io("write", &path))?;
     file.sync().map_err(StorageError::io("sync", &path))?;
     files.sync_dir(dir).map_err(StorageError::io("sync", dir))?;
     Ok(file)

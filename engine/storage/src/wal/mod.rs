@@ -3,30 +3,36 @@
 //! ```text
 //! wal/00000001, wal/00000002 …
 //!
-//! header, 16 bytes                        frames, one after the other
-//! ┌───────────┬────────────┬───────────┐  ┌─────────┬───────────┬─────────┬────────────────┐
-//! │ "MSWL"    │ version    │ number    │  │ len u32 │ crc32c u32│ kind u8 │ body: len bytes│
-//! │ 4 bytes   │ u32 LE = 1 │ u64 LE    │  │ LE      │ LE        │         │                │
-//! └───────────┴────────────┴───────────┘  └─────────┴───────────┴─────────┴────────────────┘
+//! header, 28 bytes
+//! ┌────────────┬─────────────┬───────────────┬──────────────────────┬──────────────────────────┐
+//! │ "MSWL"     │ version u32 │ number u64 LE │ durable bytes of the │ crc32c u32 LE of all     │
+//! │ 4 bytes    │ LE = 1      │               │ file before, u64 LE  │ before                   │
+//! └────────────┴─────────────┴───────────────┴──────────────────────┴──────────────────────────┘
+//! frames, one after the other
+//! ┌────────────┬───────────────┬───────────────────────────┬─────────┬─────────────────────────┐
+//! │ len u32 LE │ crc32c u32 LE │ durable bytes of this     │ kind u8 │ body: len bytes         │
+//! │            │               │ file so far, u64 LE       │         │                         │
+//! └────────────┴───────────────┴───────────────────────────┴─────────┴─────────────────────────┘
 //! ```
-//! The checksum covers number, length, kind and body, so that bytes of another file never pass. Bodies are described
-//! in [`record`]. A file is never appended to after a start or a failure: writing goes on in a new one.
+//! The checksum covers number, length, durable bytes, kind and body, so that bytes of another file never pass. Durable
+//! bytes tell damage from what a crash may leave: only what was synced must be there. Bodies are described in
+//! [`record`]. A file is never appended to after a start or a failure: writing goes on in a new one.
 mod log;
 mod reader;
 pub(crate) mod record;
 
-pub(crate) use log::Log;
-pub(crate) use reader::{Outcome, RecordError, read_segment};
+pub(crate) use log::{Cut, Log};
+pub(crate) use reader::{Outcome, RecordError, durable_before, read_segment};
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use metricsstore_vfs::Files;
 
-pub(crate) const MAGIC: &[u8; 4] = b"MSWL";
-pub(crate) const VERSION: u32 = 1;
-pub(crate) const HEADER_BYTES: usize = 16;
-pub(crate) const FRAME_BYTES: usize = 9;
+const MAGIC: &[u8; 4] = b"MSWL";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 28;
+pub(crate) const FRAME_BYTES: usize = 17;
 /// No body is longer; a longer length in a file is damage.
 pub(crate) const MAX_BODY_BYTES: usize = 32 << 20;
 
@@ -48,10 +54,31 @@ pub(crate) fn list_segments(files: &dyn Files, dir: &Path) -> io::Result<Vec<(u6
 }
 
 /// Checksum of one frame.
-pub(crate) fn frame_crc(number: u64, kind: u8, body: &[u8]) -> u32 {
-    let mut head = [0; 13];
+fn frame_crc(number: u64, durable: u64, kind: u8, body: &[u8]) -> u32 {
+    let mut head = [0; 21];
     head[..8].copy_from_slice(&number.to_le_bytes());
     head[8..12].copy_from_slice(&(body.len() as u32).to_le_bytes());
-    head[12] = kind;
+    head[12..20].copy_from_slice(&durable.to_le_bytes());
+    head[20] = kind;
     crc32c::crc32c_append(crc32c::crc32c(&head), body)
+}
+
+/// Fills in the header of a frame, whose first [`FRAME_BYTES`] are free.
+fn fill_frame(number: u64, durable: u64, kind: u8, frame: &mut [u8]) {
+    let (head, body) = frame.split_at_mut(FRAME_BYTES);
+    head[..4].copy_from_slice(&(body.len() as u32).to_le_bytes());
+    head[4..8].copy_from_slice(&frame_crc(number, durable, kind, body).to_le_bytes());
+    head[8..16].copy_from_slice(&durable.to_le_bytes());
+    head[16] = kind;
+}
+
+fn header(number: u64, durable_before: u64) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..4].copy_from_slice(MAGIC);
+    header[4..8].copy_from_slice(&VERSION.to_le_bytes());
+    header[8..16].copy_from_slice(&number.to_le_bytes());
+    header[16..24].copy_from_slice(&durable_before.to_le_bytes());
+    let crc = crc32c::crc32c(&header[..24]);
+    header[24..].copy_from_slice(&crc.to_le_bytes());
+    header
 }

@@ -19,7 +19,7 @@ pub(crate) const ROWS: u8 = 2;
 
 const ROWS_HEADER_BYTES: usize = 8;
 /// Integers of at most this magnitude are written as such.
-const MAX_INTEGER: i64 = 1 << 52;
+const MAX_INTEGER: u64 = 1 << 52;
 
 /// One sample of a row record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl RowsEncoder {
         }
         let value = f64::from_bits(sample.bits);
         let integer = value as i64;
-        if integer.abs() <= MAX_INTEGER && (integer as f64).to_bits() == sample.bits {
+        if integer.unsigned_abs() <= MAX_INTEGER && (integer as f64).to_bits() == sample.bits {
             put_varint(&mut self.frame, zigzag(integer) << 1);
         } else {
             self.frame.push(1);

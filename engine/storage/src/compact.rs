@@ -1,0 +1,246 @@
+//! Merging segments into fewer, series by series in bounded memory.
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use roaring::RoaringBitmap;
+
+use crate::column::{Encoder, Piece};
+use crate::segment::{NewPiece, Segment, SegmentCursor, SegmentWriter};
+use crate::store::{Places, Store};
+use crate::{StorageError, quarantine};
+
+/// Segments that are merged at once.
+const FAN_IN: usize = 4;
+/// More live segments than this are merged even where it is not worth the writing.
+const MAX_SEGMENTS: usize = 12;
+/// A merged segment is not made longer than this.
+const MAX_OUTPUT_BYTES: u64 = 2 << 30;
+/// Merged segments span at most a tenth of retention, but may always span so much.
+const MIN_SPAN_MS: i64 = 2 * 3_600_000;
+/// Output streams that are found again for further series.
+const KNOWN_STREAMS: usize = 16 << 10;
+/// After so many series other work gets its turn.
+const TURN_SERIES: usize = 4096;
+
+/// Neighbours to merge: the cheapest of those that are alike in size and together not too long for retention.
+pub(crate) fn choose(segments: &[Arc<Segment>], retention_ms: i64) -> Option<Range<usize>> {
+    let max_span_ms = if retention_ms < 0 { i64::MAX } else { (retention_ms / 10).max(MIN_SPAN_MS) };
+    let fits = |range: &Range<usize>| {
+        let part = &segments[range.clone()];
+        let min = part.iter().map(|segment| segment.min_ms).min().unwrap_or(0);
+        let max = part.iter().map(|segment| segment.max_ms).max().unwrap_or(0);
+        max.saturating_sub(min) <= max_span_ms && bytes_of(part) <= MAX_OUTPUT_BYTES
+    };
+    let alike = |range: &Range<usize>| {
+        let part = &segments[range.clone()];
+        let largest = part.iter().map(|segment| segment.bytes).max().unwrap_or(0);
+        largest <= bytes_of(part) / 2
+    };
+    let windows = |count: usize| {
+        (0..(segments.len() + 1).saturating_sub(count)).map(move |first| first..first + count).filter(fits)
+    };
+    let cheapest = |range: &Range<usize>| bytes_of(&segments[range.clone()]);
+    windows(FAN_IN).filter(alike).min_by_key(cheapest).or_else(|| {
+        let crowded = segments.len() > MAX_SEGMENTS;
+        crowded.then(|| windows(2).min_by_key(cheapest)).flatten()
+    })
+}
+
+fn bytes_of(segments: &[Arc<Segment>]) -> u64 {
+    segments.iter().map(|segment| segment.bytes).sum()
+}
+
+/// Merges neighbours into the segment of this number, durably. Damaged columns are left out and counted; a copy of
+/// their file is kept. `turn` is called now and then.
+pub(crate) fn merge(
+    store: &Store,
+    number: u64,
+    inputs: &[Arc<Segment>],
+    mut turn: impl FnMut() -> Result<(), StorageError>,
+) -> Result<(), StorageError> {
+    let writer = SegmentWriter::create(&store.files, &Places::segments(&store.options.dir), number)?;
+    let mut merger = Merger {
+        cursors: inputs.iter().map(|segment| SegmentCursor::new(Arc::clone(segment))).collect(),
+        damaged: vec![false; inputs.len()],
+        writer,
+        streams: HashMap::new(),
+        payload: Vec::new(),
+        found: Vec::new(),
+    };
+    let series = inputs.iter().fold(RoaringBitmap::new(), |all, segment| all | &segment.series);
+    for (count, series) in series.iter().enumerate() {
+        if count % TURN_SERIES == TURN_SERIES - 1 {
+            turn()?;
+        }
+        merger.collect(series)?;
+        merger.write(series)?;
+    }
+    for (segment, _) in inputs.iter().zip(&merger.damaged).filter(|&(_, &damaged)| damaged) {
+        quarantine::copy(
+            &*store.files,
+            &store.options.dir,
+            &store.segment_path(segment.number),
+            &store.counters,
+        );
+    }
+    merger.writer.finish().map(|_| ())
+}
+
+/// Streams of the inputs, in their order, that follow each other in one of the output.
+type StreamsKey = Vec<(u32, u32)>;
+
+#[derive(Clone)]
+struct Joined {
+    stream: u32,
+    /// Where the rows of each input's stream begin, and all times.
+    bases: Vec<u32>,
+    times: Arc<[i64]>,
+}
+
+struct Merger {
+    cursors: Vec<SegmentCursor>,
+    damaged: Vec<bool>,
+    writer: SegmentWriter,
+    /// `None`: these do not follow each other in time.
+    streams: HashMap<StreamsKey, Option<Joined>>,
+    payload: Vec<u8>,
+    found: Vec<(u32, Piece)>,
+}
+
+impl Merger {
+    /// Reads the columns of a series from all inputs.
+    fn collect(&mut self, series: u32) -> Result<(), StorageError> {
+        self.payload.clear();
+        self.found.clear();
+        let mut pieces = Vec::new();
+        for (input, cursor) in self.cursors.iter_mut().enumerate() {
+            match cursor.pieces_into(series, &mut self.payload, &mut pieces) {
+                Ok(()) => self.found.extend(pieces.drain(..).map(|piece| (input as u32, piece))),
+                Err(error @ StorageError::Corrupt { .. }) => {
+                    pieces.clear();
+                    note_damage(&mut self.damaged[input], &error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, series: u32) -> Result<(), StorageError> {
+        if self.found.is_empty() {
+            return Ok(());
+        }
+        let key: StreamsKey = self.found.iter().map(|(input, piece)| (*input, piece.stream)).collect();
+        let joined = match self.streams.get(&key) {
+            Some(joined) => joined.clone(),
+            None => self.join(key)?,
+        };
+        match joined {
+            Some(joined) => self.write_joined(series, &joined),
+            None => self.write_alone(series),
+        }
+    }
+
+    /// Makes one stream of several, when each begins after the end of the one before.
+    fn join(&mut self, key: StreamsKey) -> Result<Option<Joined>, StorageError> {
+        let mut times = Vec::new();
+        let mut bases = Vec::new();
+        for &(input, stream) in &key {
+            bases.push(times.len() as u32);
+            let part = self.cursors[input as usize].times(stream);
+            match part {
+                Ok(part) => times.extend_from_slice(&part),
+                Err(error @ StorageError::Corrupt { .. }) => {
+                    note_damage(&mut self.damaged[input as usize], &error);
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let ascending = times.is_sorted_by(|a, b| a < b);
+        let joined = if ascending {
+            let stream = self.writer.add_times(&times)?;
+            Some(Joined { stream, bases, times: times.into() })
+        } else {
+            None
+        };
+        if self.streams.len() >= KNOWN_STREAMS {
+            self.streams.clear();
+        }
+        self.streams.insert(key, joined.clone());
+        Ok(joined)
+    }
+
+    fn write_joined(&mut self, series: u32, joined: &Joined) -> Result<(), StorageError> {
+        let mut encoder = Encoder::default();
+        let (mut first_row, mut samples) = (None, 0u64);
+        let (mut min_ms, mut max_ms) = (i64::MAX, i64::MIN);
+        for ((input, piece), &base) in self.found.iter().zip(&joined.bases) {
+            let decoded = piece.decode(&self.payload, u32::MAX, |row, bits| {
+                let row = base + row;
+                let Some(&time) = joined.times.get(row as usize) else { return };
+                encoder.set(row - *first_row.get_or_insert(row), bits);
+                samples += 1;
+                (min_ms, max_ms) = (min_ms.min(time), max_ms.max(time));
+            });
+            if let Err(what) = decoded {
+                note_damage(
+                    &mut self.damaged[*input as usize],
+                    &self.cursors[*input as usize].segment().damaged(what),
+                );
+            }
+        }
+        let Some(first_row) = first_row else { return Ok(()) };
+        self.writer.count(samples, min_ms, max_ms);
+        let rows = encoder.rows();
+        let mut payload = Vec::new();
+        encoder.finish(&mut payload);
+        self.writer
+            .add_series(series, &[NewPiece { stream: joined.stream, first_row, rows, payload: &payload }])
+    }
+
+    /// A series whose pieces overlap in rows of others: it gets a stream of its own.
+    fn write_alone(&mut self, series: u32) -> Result<(), StorageError> {
+        let mut samples: Vec<(i64, u64)> = Vec::new();
+        for (input, piece) in &self.found {
+            let input = *input as usize;
+            let times = match self.cursors[input].times(piece.stream) {
+                Ok(times) => times,
+                Err(error @ StorageError::Corrupt { .. }) => {
+                    note_damage(&mut self.damaged[input], &error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let decoded = piece.decode(&self.payload, u32::MAX, |row, bits| {
+                samples.extend(times.get(row as usize).map(|&time| (time, bits)));
+            });
+            if let Err(what) = decoded {
+                note_damage(&mut self.damaged[input], &self.cursors[input].segment().damaged(what));
+            }
+        }
+        samples.sort_by_key(|&(time, _)| time);
+        samples.dedup_by_key(|&mut (time, _)| time);
+        let (Some(&(min_ms, _)), Some(&(max_ms, _))) = (samples.first(), samples.last()) else {
+            return Ok(());
+        };
+        let times: Vec<i64> = samples.iter().map(|&(time, _)| time).collect();
+        let mut encoder = Encoder::default();
+        for (row, &(_, bits)) in samples.iter().enumerate() {
+            encoder.set(row as u32, bits);
+        }
+        let rows = encoder.rows();
+        let mut payload = Vec::new();
+        encoder.finish(&mut payload);
+        let stream = self.writer.add_times(&times)?;
+        self.writer.count(samples.len() as u64, min_ms, max_ms);
+        self.writer.add_series(series, &[NewPiece { stream, first_row: 0, rows, payload: &payload }])
+    }
+}
+
+fn note_damage(damaged: &mut bool, error: &StorageError) {
+    if !std::mem::replace(damaged, true) {
+        tracing::error!(%error, "damaged samples are left out of a merge; a copy of the file is kept");
+    }
+}

@@ -1,0 +1,238 @@
+//! Sealing: freeze the open epochs, write them to a segment, forget the log that they cover.
+//!
+//! A seal is also the cure of a failed log: what was taken but perhaps not logged becomes durable in the segment, and
+//! only then is anything acknowledged again.
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use metricsstore_budget::Level;
+use parking_lot::Mutex;
+use roaring::RoaringBitmap;
+
+use crate::head::{Epoch, PAGE_SERIES};
+use crate::maintain::Upkeep;
+use crate::segment::{NewPiece, Segment, SegmentWriter};
+use crate::store::{Places, Store};
+use crate::view::View;
+use crate::wal::Cut;
+use crate::{Maintenance, StorageError};
+
+/// Payload from which the head is sealed: this, or so much for each series if that is more.
+const SEAL_BYTES: u64 = 8 << 20;
+const SEAL_BYTES_PER_SERIES: u64 = 64;
+/// The head is sealed after this time, by the clock or by its data.
+const SEAL_AFTER: Duration = Duration::from_secs(30 * 60);
+/// Below this a head whose data span a long time waits for the clock.
+const SEAL_SPAN_BYTES: u64 = 256 << 10;
+/// Below this sealing relieves no pressure.
+const SEAL_EARLY_BYTES: u64 = 1 << 20;
+
+/// The open epochs in sum.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeadFigures {
+    pub(crate) samples: u64,
+    payload_bytes: u64,
+    min_ms: i64,
+    max_ms: i64,
+}
+
+impl Store {
+    pub(crate) fn head_figures(&self) -> HeadFigures {
+        let mut sum = HeadFigures { samples: 0, payload_bytes: 0, min_ms: i64::MAX, max_ms: i64::MIN };
+        for epoch in &self.view.load().open {
+            let data = epoch.data.lock();
+            sum.samples += data.samples;
+            sum.payload_bytes += data.payload_bytes();
+            sum.min_ms = sum.min_ms.min(data.min_ms);
+            sum.max_ms = sum.max_ms.max(data.max_ms);
+        }
+        sum
+    }
+
+    fn is_seal_due(&self, upkeep: &Upkeep) -> bool {
+        let head = self.head_figures();
+        if head.samples == 0 {
+            return false;
+        }
+        let full = SEAL_BYTES.max(SEAL_BYTES_PER_SERIES * self.identity.len() as u64);
+        let age = self.clock.monotonic().saturating_sub(upkeep.epoch_began);
+        let span_ms = head.max_ms.saturating_sub(head.min_ms);
+        let long = span_ms >= SEAL_AFTER.as_millis() as i64 && head.payload_bytes >= SEAL_SPAN_BYTES;
+        let relieves = match self.ladder.level() {
+            level if level >= Level::RefuseSeries => true,
+            level => level >= Level::SealEarly && head.payload_bytes >= SEAL_EARLY_BYTES,
+        };
+        head.payload_bytes >= full || age >= SEAL_AFTER || long || relieves
+    }
+
+    pub(crate) fn seal_when_due(
+        &self,
+        upkeep: &mut Upkeep,
+        done: &mut Maintenance,
+    ) -> Result<(), StorageError> {
+        if upkeep.pending.is_some() || self.log.broken().is_some() || self.is_seal_due(upkeep) {
+            self.seal(upkeep, done)?;
+        }
+        Ok(())
+    }
+
+    /// Seals what is pending, then what is open. A second pending epoch never piles up.
+    pub(crate) fn seal(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
+        if upkeep.pending.is_some() {
+            self.write_frozen(upkeep, done)?;
+        }
+        self.freeze(upkeep, done)?;
+        self.write_frozen(upkeep, done)
+    }
+
+    /// The same while the log file `number` is replayed: it stays needed, and no series may go whose samples may still
+    /// come.
+    pub(crate) fn seal_during_replay(&self, number: u64) -> Result<(), StorageError> {
+        let mut upkeep = self.upkeep.lock();
+        if !self.is_seal_due(&upkeep) {
+            return Ok(());
+        }
+        let view = self.view.load_full();
+        self.swap_epochs(&view, &|_| true);
+        upkeep.pending = Some(Cut::before_file(number));
+        upkeep.epoch_began = self.clock.monotonic();
+        self.write_frozen(&mut upkeep, &mut Maintenance::default())
+    }
+
+    fn freeze(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
+        let _gate = self.gate.write();
+        let cut = self.log.rotate()?;
+        let view = self.view.load_full();
+        let live = self.live_series(&view);
+        let removed = self.identity.retain(&live, self.identity.next_order()) as u64;
+        self.swap_epochs(&view, &|series| live.contains(series));
+        upkeep.count_removed(removed);
+        upkeep.pending = Some(cut);
+        upkeep.epoch_began = self.clock.monotonic();
+        self.counters.series_removed.fetch_add(removed, Relaxed);
+        done.series_removed += removed;
+        Ok(())
+    }
+
+    /// Series that have a sample anywhere. Nothing is frozen but the view's open epochs when this is asked.
+    fn live_series(&self, view: &View) -> RoaringBitmap {
+        let mut live = RoaringBitmap::new();
+        for segment in &view.segments {
+            live |= &segment.series;
+        }
+        for (shard, epoch) in view.open.iter().enumerate() {
+            live.extend(epoch.data.lock().locals().map(|local| self.layout.global(shard, local)));
+        }
+        live
+    }
+
+    /// Goes on with fresh epochs; those that were open are shown as frozen.
+    fn swap_epochs(&self, view: &View, live: &dyn Fn(u32) -> bool) {
+        let newest = self.newest_ms.load(Relaxed);
+        let remember_from_ms = newest.saturating_sub(self.options.block_duration_ms / 2);
+        let open = view.open.iter().enumerate().map(|(shard, epoch)| {
+            let is_live = |local| live(self.layout.global(shard, local));
+            Arc::new(Epoch { data: Mutex::new(epoch.data.lock().successor(remember_from_ms, is_live)) })
+        });
+        let open = open.collect();
+        self.view.store(Arc::new(View { segments: view.segments.clone(), frozen: view.open.clone(), open }));
+    }
+
+    /// Makes the frozen epochs a durable segment, then drops them and the log that they cover.
+    fn write_frozen(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
+        let Some(cut) = upkeep.pending else { return Ok(()) };
+        let view = self.view.load_full();
+        let mut manifest = upkeep.manifest.clone();
+        let persisted = upkeep.persisted_order;
+        let written = self.write_segment(upkeep, &view.frozen).and_then(|segment| {
+            manifest.segments.extend(segment.as_ref().map(|segment| segment.number));
+            manifest.log_floor = manifest.log_floor.max(cut.number);
+            let old = self.persist_series(upkeep, &mut manifest)?;
+            self.commit(upkeep, manifest)?;
+            Ok((segment, old))
+        });
+        let (segment, old_identity) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                // What was written is not named by the manifest and goes at the next start.
+                upkeep.persisted_order = persisted;
+                return Err(error);
+            }
+        };
+        let sealed = segment.is_some();
+        let segments = view.segments.iter().cloned().chain(segment.map(Arc::new)).collect();
+        self.view.store(Arc::new(View { segments, frozen: Vec::new(), open: view.open.clone() }));
+        upkeep.pending = None;
+        self.log.cover(cut, upkeep.persisted_order);
+        self.remove_identity_files(&old_identity);
+        done.wal_removed += self.log.remove_below(upkeep.manifest.log_floor)?;
+        if sealed {
+            self.counters.seals.fetch_add(1, Relaxed);
+            done.sealed = true;
+        }
+        Ok(())
+    }
+
+    fn write_segment(
+        &self,
+        upkeep: &mut Upkeep,
+        epochs: &[Arc<Epoch>],
+    ) -> Result<Option<Segment>, StorageError> {
+        if epochs.iter().all(|epoch| epoch.data.lock().samples == 0) {
+            return Ok(None);
+        }
+        let number = upkeep.take_number();
+        let dir = Places::segments(&self.options.dir);
+        let mut writer = SegmentWriter::create(&self.files, &dir, number)?;
+        let written = self.write_columns(&mut writer, epochs).and_then(|()| writer.finish());
+        match written {
+            Ok(_) => Segment::open(&self.files, &dir, number, &self.budget).map(Some),
+            Err(error) => {
+                self.remove_file(&self.segment_path(number));
+                Err(error)
+            }
+        }
+    }
+
+    fn write_columns(&self, writer: &mut SegmentWriter, epochs: &[Arc<Epoch>]) -> Result<(), StorageError> {
+        let mut first_streams = Vec::new();
+        let mut times = Vec::new();
+        let mut pages = 0;
+        for epoch in epochs {
+            let data = epoch.data.lock();
+            first_streams.push(writer.next_stream());
+            for stream in data.streams() {
+                times.clear();
+                stream.times_into(0..stream.rows(), &mut times);
+                writer.add_times(&times)?;
+            }
+            if data.samples > 0 {
+                writer.count(data.samples, data.min_ms, data.max_ms);
+            }
+            pages = pages.max(data.page_count());
+        }
+        let (mut payload, mut pieces) = (Vec::new(), Vec::new());
+        for page in 0..pages {
+            for (shard, epoch) in epochs.iter().enumerate() {
+                let data = epoch.data.lock();
+                for local in page * PAGE_SERIES..(page + 1) * PAGE_SERIES {
+                    payload.clear();
+                    pieces.clear();
+                    data.pieces_into(local, &mut payload, &mut pieces);
+                    let new: Vec<NewPiece<'_>> = pieces
+                        .iter()
+                        .map(|piece| NewPiece {
+                            stream: piece.stream + first_streams[shard],
+                            first_row: piece.first_row,
+                            rows: piece.rows,
+                            payload: &payload[piece.payload.clone()],
+                        })
+                        .collect();
+                    writer.add_series(self.layout.global(shard, local), &new)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! Opens a segment: the index stays in memory, blocks are read when needed.
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use metricsstore_budget::{Budget, Part};
+use metricsstore_vfs::{File, Files};
+use roaring::RoaringBitmap;
+
+use super::{BlockRef, END_MAGIC, FOOTER_BYTES, HEADER_BYTES, MAGIC, MAX_BLOCK_BYTES, VERSION, block_crc};
+use crate::StorageError;
+use crate::bytes::Cursor;
+
+/// An open segment. Its file may be removed while it is read.
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    pub(crate) min_ms: i64,
+    pub(crate) max_ms: i64,
+    pub(crate) samples: u64,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    /// The series that have samples in it; what is not in here is not read.
+    pub(crate) series: RoaringBitmap,
+    pub(super) times: Vec<BlockRef>,
+    pub(super) blocks: Vec<BlockRef>,
+    file: Arc<dyn File>,
+    path: PathBuf,
+    budget: Budget,
+    counted: u64,
+}
+
+struct Index {
+    min_ms: i64,
+    max_ms: i64,
+    samples: u64,
+    times: Vec<BlockRef>,
+    blocks: Vec<BlockRef>,
+    series: RoaringBitmap,
+}
+
+impl Segment {
+    pub(crate) fn open(
+        files: &Arc<dyn Files>,
+        dir: &Path,
+        number: u64,
+        budget: &Budget,
+    ) -> Result<Segment, StorageError> {
+        let path = dir.join(format!("{number:08}"));
+        let file = files.open(&path).map_err(StorageError::io("open", &path))?;
+        let bytes = file.len().map_err(StorageError::io("read", &path))?;
+        check_header(&*file, &path, number, bytes)?;
+        let index = read_index(&*file, &path, number, bytes)?;
+        let counted = (index.times.capacity() + index.blocks.capacity()) * size_of::<BlockRef>()
+            + index.series.serialized_size();
+        budget.add(Part::Segments, counted as u64);
+        Ok(Segment {
+            number,
+            min_ms: index.min_ms,
+            max_ms: index.max_ms,
+            samples: index.samples,
+            bytes,
+            series: index.series,
+            times: index.times,
+            blocks: index.blocks,
+            file,
+            path,
+            budget: budget.clone(),
+            counted: counted as u64,
+        })
+    }
+
+    /// Its file, for messages.
+    pub(crate) fn name(&self) -> String {
+        format!("segments/{:08}", self.number)
+    }
+
+    /// Damage that cannot be told more exactly.
+    pub(crate) fn damaged(&self, what: &str) -> StorageError {
+        StorageError::corrupt(&self.path, 0, what)
+    }
+
+    pub(super) fn damaged_at(&self, offset: u64, what: &str) -> StorageError {
+        StorageError::corrupt(&self.path, offset, what)
+    }
+
+    /// Reads a block's content into `content`.
+    pub(super) fn read_block(&self, block: BlockRef, content: &mut Vec<u8>) -> Result<(), StorageError> {
+        let mut crc = [0; 4];
+        let read = StorageError::io;
+        self.file.read_exact_at(&mut crc, block.offset).map_err(read("read", &self.path))?;
+        content.resize(block.bytes as usize - 4, 0);
+        self.file.read_exact_at(content, block.offset + 4).map_err(read("read", &self.path))?;
+        if block_crc(self.number, block.offset, content) == u32::from_le_bytes(crc) {
+            return Ok(());
+        }
+        Err(self.damaged_at(block.offset, "a block does not match its checksum"))
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.budget.sub(Part::Segments, self.counted);
+    }
+}
+
+fn check_header(file: &dyn File, path: &Path, number: u64, bytes: u64) -> Result<(), StorageError> {
+    if bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 {
+        return Err(StorageError::corrupt(path, bytes, "the file is cut short"));
+    }
+    let mut header = [0; HEADER_BYTES];
+    file.read_exact_at(&mut header, 0).map_err(StorageError::io("read", path))?;
+    if &header[..4] != MAGIC || header[8..] != number.to_le_bytes() {
+        return Err(StorageError::corrupt(path, 0, "this is not the header of a segment"));
+    }
+    let version = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+    if version != VERSION {
+        let file = path.display().to_string();
+        return Err(StorageError::Version { file, found: version, supported: VERSION });
+    }
+    Ok(())
+}
+
+fn read_index(file: &dyn File, path: &Path, number: u64, bytes: u64) -> Result<Index, StorageError> {
+    let footer_at = bytes - FOOTER_BYTES as u64;
+    let mut footer = [0; FOOTER_BYTES];
+    file.read_exact_at(&mut footer, footer_at).map_err(StorageError::io("read", path))?;
+    let mut cursor = Cursor::new(&footer);
+    let fields = (cursor.u64(), cursor.u32(), cursor.u32(), cursor.take(4), cursor.u32());
+    let (Some(offset), Some(length), Some(index_crc), Some(magic), Some(crc)) = fields else {
+        return Err(StorageError::corrupt(path, footer_at, "the footer is cut short"));
+    };
+    if magic != END_MAGIC || crc32c::crc32c(&footer[..FOOTER_BYTES - 4]) != crc {
+        return Err(StorageError::corrupt(path, footer_at, "the footer does not match its checksum"));
+    }
+    if u64::from(length) > MAX_BLOCK_BYTES || offset.checked_add(u64::from(length)) != Some(footer_at) {
+        return Err(StorageError::corrupt(path, footer_at, "the footer names an impossible index"));
+    }
+    let mut index = vec![0; length as usize];
+    file.read_exact_at(&mut index, offset).map_err(StorageError::io("read", path))?;
+    if block_crc(number, offset, &index) != index_crc {
+        return Err(StorageError::corrupt(path, offset, "the index does not match its checksum"));
+    }
+    decode_index(&index, offset).ok_or_else(|| StorageError::corrupt(path, offset, "the index is malformed"))
+}
+
+fn decode_index(bytes: &[u8], end: u64) -> Option<Index> {
+    let mut cursor = Cursor::new(bytes);
+    let (min_ms, max_ms, samples) = (cursor.signed()?, cursor.signed()?, cursor.varint()?);
+    let times = decode_blocks(&mut cursor, end)?;
+    let blocks = decode_blocks(&mut cursor, end)?;
+    let series = RoaringBitmap::deserialize_from(&bytes[cursor.position()..]).ok()?;
+    Some(Index { min_ms, max_ms, samples, times, blocks, series })
+}
+
+/// Blocks in ascending order, each within the file.
+fn decode_blocks(cursor: &mut Cursor<'_>, end: u64) -> Option<Vec<BlockRef>> {
+    let count = cursor.varint()?;
+    let mut blocks = Vec::new();
+    let mut previous = BlockRef { first: 0, offset: 0, bytes: 0 };
+    for _ in 0..count {
+        let first = previous.first.checked_add(cursor.varint_u32()?)?;
+        let offset = previous.offset.checked_add(cursor.varint()?)?;
+        let bytes = cursor.varint_u32().filter(|&bytes| bytes >= 4 && u64::from(bytes) <= MAX_BLOCK_BYTES)?;
+        if offset.checked_add(u64::from(bytes))? > end {
+            return None;
+        }
+        previous = BlockRef { first, offset, bytes };
+        blocks.push(previous);
+    }
+    blocks.shrink_to_fit();
+    Some(blocks)
+}
