@@ -212,14 +212,19 @@ impl ScrapeManager {
             None => (HashMap::new(), Arc::new(JobClient::new(&config))),
         };
         let targets = resolved.active.len() as u64;
-        let is_over = config.target_limit > 0 && targets > config.target_limit;
-        let forced = is_over.then(|| ScrapeError::TargetLimit { targets, limit: config.target_limit });
+        let is_over_limit = config.target_limit > 0 && targets > config.target_limit;
+        let forced = is_over_limit.then(|| ScrapeError::TargetLimit { targets, limit: config.target_limit });
         let mut loops = HashMap::new();
         for target in resolved.active {
             let id = target.id;
             let running = match old_loops.remove(&id) {
                 Some(old) if keeps_loops && old.target == target => old,
-                old => self.start_loop(&config, &client, target, old.as_ref().filter(|_| keeps_state)),
+                old => {
+                    if let Some(old) = &old {
+                        old.stop.cancel();
+                    }
+                    self.start_loop(&config, &client, target, old.as_ref(), keeps_state)
+                }
             };
             running.forced_error.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&forced);
             loops.insert(id, running);
@@ -241,20 +246,21 @@ impl ScrapeManager {
         client: &SharedClient,
         target: Target,
         predecessor: Option<&Arc<ScrapeLoop>>,
+        keeps_state: bool,
     ) -> Arc<ScrapeLoop> {
         let hasher = hasher(self.shared.options.process_key, &target, config);
-        let after = predecessor.map(|old| {
+        let state = predecessor.filter(|_| keeps_state).map(|old| {
             old.without_end_of_run.store(true, Relaxed);
-            old.stop.cancel();
-            old.stopped.clone()
+            Arc::clone(&old.state)
         });
+        let after = predecessor.map(|old| old.stopped.clone());
         let running = Arc::new(ScrapeLoop {
             shared: Arc::clone(&self.shared),
             config: Arc::clone(config),
             client: Arc::clone(client),
             target,
             hasher,
-            state: predecessor.map(|old| Arc::clone(&old.state)).unwrap_or_default(),
+            state: state.unwrap_or_default(),
             status: Mutex::default(),
             forced_error: Mutex::new(None),
             stop: CancellationToken::new(),

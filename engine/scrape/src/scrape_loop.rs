@@ -85,10 +85,7 @@ impl ScrapeLoop {
             last_scrape = Some(tokio::time::Instant::now());
             let (time, next_due) = align(wall_time(), due, interval);
             due = next_due;
-            tokio::select! {
-                () = self.scrape(time) => {}
-                () = self.shared.shutdown.cancelled() => return None,
-            }
+            self.scrape(time).await;
         }
     }
 
@@ -108,9 +105,14 @@ impl ScrapeLoop {
         }
         let started = Instant::now();
         let forced = self.forced_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let response = match forced {
-            Some(error) => Err(error),
-            None => self.client.get(&self.target.url, self.target.timeout).await,
+        let response = if let Some(error) = forced {
+            Err(error)
+        } else {
+            // Only the request is given up at shutdown; what has come is written.
+            tokio::select! {
+                response = self.client.get(&self.target.url, self.target.timeout) => response,
+                () = self.shared.shutdown.cancelled() => return,
+            }
         };
         let timestamp_ms = time.as_millis() as i64;
         let outcome =
