@@ -81,22 +81,34 @@ impl Tables {
         Ok(added)
     }
 
-    /// The first `max_series` series with orders in `orders`, ascending by order, and the mark after them.
+    /// The first `max_series` series with orders in `orders`, and the mark before which none was left out. Costs what
+    /// the runs of creation cost, not what all series would.
     pub(super) fn created_in(&self, orders: Range<u64>, max_series: usize) -> (Vec<(u32, u64)>, u64) {
-        let mut runs: Vec<(u64, Range<u32>)> = Vec::new();
-        let mut order_of = self.series.orders.ascending();
-        for (id, _) in self.series.iter() {
-            let order = order_of(id);
-            match runs.last_mut() {
-                _ if !orders.contains(&order) => {}
-                Some((first, ids)) if ids.end == id && *first + ids.len() as u64 == order => ids.end += 1,
-                _ => runs.push((order, id..id + 1)),
+        let bound = self.series.id_bound();
+        let mut runs: Vec<(u64, Range<u32>)> = self
+            .series
+            .orders
+            .runs(bound)
+            .filter_map(|(ids, order)| {
+                let skipped = u32::try_from(orders.start.saturating_sub(order)).unwrap_or(u32::MAX);
+                let mut ids = ids.start.saturating_add(skipped)..ids.end;
+                let first = ids.find(|&id| self.series.get(id).is_some())?;
+                Some((self.series.orders.get(first), first..ids.end))
+            })
+            .filter(|(first, _)| orders.contains(first))
+            .collect();
+        runs.sort_unstable_by_key(|&(first, _)| first);
+        let (mut chosen, mut mark) = (Vec::new(), orders.end);
+        for (first, ids) in runs {
+            let mut live = ids.zip(first..orders.end).filter(|&(id, _)| self.series.get(id).is_some());
+            chosen.extend(live.by_ref().take(max_series - chosen.len()));
+            if let Some((_, left_out)) = live.next() {
+                mark = mark.min(left_out);
+            }
+            if first > mark {
+                break;
             }
         }
-        runs.sort_unstable_by_key(|&(first, _)| first);
-        let mut series = runs.into_iter().flat_map(|(first, ids)| ids.zip(first..));
-        let chosen: Vec<(u32, u64)> = series.by_ref().take(max_series).collect();
-        let mark = series.next().map_or(orders.end, |(_, order)| order);
         (chosen, mark)
     }
 }

@@ -1,6 +1,7 @@
 //! The creation order of each series, as runs: series that were created one after the other usually have
 //! neighbouring ids, so that one entry stands for thousands of them.
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Creation order by id. Ids that are not in use have any order.
 #[derive(Default)]
@@ -26,6 +27,12 @@ impl Orders {
             }
             order + u64::from(id - first)
         }
+    }
+
+    /// Runs of ids below `bound`, with the order of the first.
+    pub(super) fn runs(&self, bound: u32) -> impl Iterator<Item = (Range<u32>, u64)> + '_ {
+        let ends = self.runs.keys().skip(1).copied().chain([bound]);
+        self.runs.iter().zip(ends).map(move |((&first, &order), end)| (first..end.min(bound), order))
     }
 
     fn expected(&self, id: u32) -> Option<u64> {

@@ -123,6 +123,11 @@ impl SeriesTable {
         (0..).zip(self.rows.iter().copied()).filter(|(_, rows)| rows[1] != NONE)
     }
 
+    /// One more than the highest id that was ever in use.
+    pub(super) fn id_bound(&self) -> u32 {
+        self.rows.len() as u32
+    }
+
     /// Number of series in use.
     pub(super) fn len(&self) -> usize {
         self.live
