@@ -26,9 +26,9 @@ pub struct Image {
 pub fn build() -> Result<Image> {
     let release = binaries()?;
     progress::step("build the image", || {
-        let context = places::target().join("image-context");
+        let context = places::target().join("image/context");
         stage(&context, &release)?;
-        let archive = places::target().join("metricsstore-image.tar");
+        let archive = places::target().join("image/metricsstore.tar");
         buildah::build(&context, &name(), &archive)?;
         progress::note(format!("{} in {}", name(), archive.display()));
         Ok(Image { name: name(), archive, engine: release.join("metricsstore") })

@@ -101,9 +101,11 @@ fn reconcile_again(store: &Store) {
 
 /// Reconciles that the operator has finished, from its own metrics.
 fn reconciles() -> f64 {
-    let path =
-        format!("/api/v1/namespaces/{}/services/{}:http/proxy/metrics", release::NAMESPACE, release::NAME);
-    let text = Kubectl::inside().raw(&path).unwrap();
+    let kubectl = Kubectl::inside();
+    let pods = kubectl.json(&["get", "pods", "--namespace", release::NAMESPACE]).unwrap();
+    let pod = pods["items"][0]["metadata"]["name"].as_str().unwrap();
+    let path = format!("/api/v1/namespaces/{}/pods/{pod}:8080/proxy/metrics", release::NAMESPACE);
+    let text = kubectl.raw(&path).unwrap();
     text.lines()
         .filter(|line| line.starts_with("metricsstore_operator_reconciles_total"))
         .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
