@@ -11,6 +11,8 @@ use crate::wal::record::{self, LogSample, RowsEncoder};
 
 /// How far a sample may lie in the future.
 const FUTURE_MS: i64 = 10 * 60_000;
+/// No sample may be older, whatever retention says: a double must hold its timestamp.
+const FIRST_MS: i64 = -(1 << 52);
 /// A record is written once it is this long, so that one batch never makes one too long for the reader.
 const RECORD_BYTES: usize = 4 << 20;
 /// Buffers that are kept between appends, and how long a kept one may be.
@@ -119,7 +121,7 @@ impl Store {
             newest.saturating_sub(self.options.block_duration_ms / 2)
         };
         Limits {
-            min_ms: lagging.max(self.retained_from_ms(now_ms)),
+            min_ms: lagging.max(self.retained_from_ms(now_ms)).max(FIRST_MS),
             max_ms: now_ms.saturating_add(FUTURE_MS),
         }
     }

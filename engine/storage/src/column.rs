@@ -63,7 +63,11 @@ impl Encoder {
 }
 
 /// Hands `(row, bits)` of every present row to `sink`, ascending, rows below `rows` only. Says what is wrong.
-fn decode_column(payload: &[u8], rows: u32, mut sink: impl FnMut(u32, u64)) -> Result<(), &'static str> {
+pub(crate) fn decode_column(
+    payload: &[u8],
+    rows: u32,
+    mut sink: impl FnMut(u32, u64),
+) -> Result<(), &'static str> {
     let mut reader = ColumnReader::new(None, BitReader::of_slice(payload), rows);
     let mut row = 0;
     while let Some(cell) = reader.next().map_err(|damaged| damaged.what)? {

@@ -202,9 +202,9 @@ impl Store {
         for epoch in epochs {
             let data = epoch.data.lock();
             first_streams.push(writer.next_stream());
-            for stream in data.streams() {
+            for (stream, rows) in data.row_counts().into_iter().enumerate() {
                 times.clear();
-                stream.times_into(0..stream.rows(), &mut times);
+                data.times_into(stream as u32, rows, &mut times);
                 writer.add_times(&times)?;
             }
             if data.samples > 0 {

@@ -203,7 +203,7 @@ impl Select {
             Part::Head { epoch, rows, .. } => {
                 let mut times = Vec::new();
                 let visible = rows.get(key.1 as usize).copied().unwrap_or(0);
-                epoch.data.lock().stream(key.1).times_into(0..visible, &mut times);
+                epoch.data.lock().times_into(key.1, visible, &mut times);
                 times.into()
             }
         };

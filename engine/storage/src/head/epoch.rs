@@ -1,4 +1,5 @@
 //! The columns of one shard between two seals.
+use hashbrown::HashMap;
 use metricsstore_budget::{Budget, Part};
 use metricsstore_model::Refusal;
 use parking_lot::Mutex;
@@ -46,17 +47,19 @@ struct SeriesState {
     stream: u32,
     first_row: u32,
     next_row: u32,
-    /// Newest closed piece, an index into `EpochData::closed`.
-    closed: u32,
+    /// Rows left empty lately.
     misses: u8,
+    /// Changes of stream in this epoch.
     switches: u8,
+    /// Whether there are older pieces in `EpochData::closed`.
+    has_closed: bool,
     /// Whether `last_ms` and `last_bits` mean anything.
     known: bool,
 }
 
 impl SeriesState {
     fn empty() -> SeriesState {
-        SeriesState { stream: NONE, closed: NONE, ..SeriesState::default() }
+        SeriesState { stream: NONE, ..SeriesState::default() }
     }
 
     fn has_rows(&self) -> bool {
@@ -64,11 +67,15 @@ impl SeriesState {
     }
 }
 
+const _: () = assert!(size_of::<SeriesState>() == 64);
+
+/// What a series left in a stream that it no longer follows.
 struct ClosedPiece {
     column: Column,
     stream: u32,
     first_row: u32,
     next_row: u32,
+    /// The piece before it, an index into `EpochData::closed`.
     previous: u32,
 }
 
@@ -79,6 +86,8 @@ pub(crate) struct EpochData {
     streams: Vec<Stream>,
     free_streams: Vec<u32>,
     closed: Vec<ClosedPiece>,
+    /// Newest closed piece of each series that has one: few have.
+    newest_closed: HashMap<u32, u32>,
     arena: Arena,
     /// The stream that took the last sample.
     recent: u32,
@@ -124,6 +133,7 @@ impl EpochData {
             streams: Vec::new(),
             free_streams: Vec::new(),
             closed: Vec::new(),
+            newest_closed: HashMap::new(),
             arena: Arena::default(),
             recent: NONE,
             samples: 0,
@@ -175,7 +185,9 @@ impl EpochData {
         let mut pieces = Vec::new();
         self.pieces_into(local, &mut payload, &mut pieces);
         for piece in pieces {
-            let Place::Row(row) = self.streams[piece.stream as usize].place(timestamp_ms) else { continue };
+            let Place::Row(row) = self.streams[piece.stream as usize].place(timestamp_ms, &self.arena) else {
+                continue;
+            };
             let mut found = None;
             let decoded = piece.decode(&payload, row + 1, |at, value| {
                 if at == row {
@@ -219,7 +231,7 @@ impl EpochData {
         if stream == NONE {
             return self.follow_another(local, timestamp_ms);
         }
-        let place = self.streams[stream as usize].place(timestamp_ms);
+        let place = self.streams[stream as usize].place(timestamp_ms, &self.arena);
         let (Place::Row(row) | Place::NewRow(row)) = place else {
             return self.follow_another(local, timestamp_ms);
         };
@@ -240,9 +252,9 @@ impl EpochData {
 
     fn push_row(&mut self, stream: u32, timestamp_ms: i64) -> u32 {
         let stream = &mut self.streams[stream as usize];
-        let before = stream.heap_bytes();
-        let row = stream.push(timestamp_ms);
-        self.stream_heap_bytes += stream.heap_bytes() - before;
+        self.stream_heap_bytes -= stream.heap_bytes();
+        let row = stream.push(timestamp_ms, &mut self.arena);
+        self.stream_heap_bytes += stream.heap_bytes();
         row
     }
 
@@ -299,11 +311,13 @@ impl EpochData {
             stream: state.stream,
             first_row: state.first_row,
             next_row: state.next_row,
-            previous: state.closed,
+            previous: NONE,
         };
-        state.closed = next_closed;
+        state.has_closed = true;
         state.first_row = 0;
         state.next_row = 0;
+        let previous = self.newest_closed.insert(local, next_closed).unwrap_or(NONE);
+        let piece = ClosedPiece { previous, ..piece };
         self.closed.push(piece);
     }
 
@@ -331,7 +345,7 @@ impl EpochData {
         let unused = next.streams.iter().enumerate().filter(|(_, stream)| stream.members == 0);
         next.free_streams = unused.map(|(index, _)| index as u32).collect();
         for index in next.free_streams.clone() {
-            next.streams[index as usize] = Stream::default();
+            next.streams[index as usize] = Stream::new(false);
         }
         next.recount();
         next
@@ -350,7 +364,7 @@ impl EpochData {
     pub(crate) fn recount(&mut self) {
         let pages = self.pages.iter().flatten().count() * PAGE_SERIES as usize * size_of::<SeriesState>();
         let streams = self.streams.capacity() * size_of::<Stream>();
-        let closed = self.closed.capacity() * size_of::<ClosedPiece>();
+        let closed = self.closed.capacity() * size_of::<ClosedPiece>() + self.newest_closed.allocation_size();
         let state = (pages + streams + closed) as u64 + self.stream_heap_bytes;
         self.counted.update(state, self.arena.allocated_bytes());
     }
@@ -365,12 +379,9 @@ impl EpochData {
         self.streams.iter().map(Stream::rows).collect()
     }
 
-    pub(crate) fn stream(&self, index: u32) -> &Stream {
-        &self.streams[index as usize]
-    }
-
-    pub(crate) fn streams(&self) -> &[Stream] {
-        &self.streams
+    /// Appends the times of the first `rows` rows of a stream to `out`.
+    pub(crate) fn times_into(&self, stream: u32, rows: u32, out: &mut Vec<i64>) {
+        self.streams[stream as usize].times_into(0..rows, &self.arena, out);
     }
 
     /// Pages of series, free ones included.
@@ -386,7 +397,7 @@ impl EpochData {
 
     /// Whether the series has samples in this epoch.
     pub(crate) fn has_samples(&self, local: u32) -> bool {
-        self.state(local).is_some_and(|state| state.closed != NONE || state.has_rows())
+        self.state(local).is_some_and(|state| state.has_closed || state.has_rows())
     }
 
     /// Copies the encoded rows of a series, oldest piece first.
@@ -406,7 +417,10 @@ impl EpochData {
         if state.has_rows() {
             piece_of(&state.column, state.stream, state.first_row, state.next_row);
         }
-        let mut at = state.closed;
+        if !state.has_closed {
+            return;
+        }
+        let mut at = self.newest_closed.get(&local).copied().unwrap_or(NONE);
         while let Some(closed) = self.closed.get(at as usize) {
             piece_of(&closed.column, closed.stream, closed.first_row, closed.next_row);
             at = closed.previous;

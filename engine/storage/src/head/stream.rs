@@ -1,66 +1,119 @@
 //! Timestamp streams: rows of time that many series share.
+use std::ops::Range;
+
+use crate::column::{Arena, Column, decode_column};
+
+/// A stream that only one series follows is packed from this many rows on.
+const PACK_ROWS: u32 = 8;
 
 /// Rows of time of one stream within one epoch.
-#[derive(Default)]
 pub(crate) struct Stream {
-    times: Vec<i64>,
-    /// Newest row, of earlier epochs too.
-    last_ms: Option<i64>,
+    times: Times,
+    rows: u32,
     /// Open columns that follow it.
     pub(crate) members: u32,
+    /// Newest row, of earlier epochs too; `i64::MIN` before the first.
+    last_ms: i64,
     /// Nobody else may join.
     pub(crate) private: bool,
+}
+
+enum Times {
+    Plain(Vec<i64>),
+    /// Encoded as values are; timestamps are integers that a double holds.
+    Packed(Column),
 }
 
 impl Stream {
     /// A stream without rows; nobody joins a private one.
     pub(crate) fn new(private: bool) -> Stream {
-        Stream { private, ..Stream::default() }
+        Stream { times: Times::Plain(Vec::new()), rows: 0, members: 0, last_ms: i64::MIN, private }
     }
 
     pub(crate) fn rows(&self) -> u32 {
-        self.times.len() as u32
+        self.rows
     }
 
     /// Appends a row later than all others.
-    pub(crate) fn push(&mut self, timestamp_ms: i64) -> u32 {
-        debug_assert!(self.last_ms.is_none_or(|last| last < timestamp_ms));
-        self.times.push(timestamp_ms);
-        self.last_ms = Some(timestamp_ms);
-        self.rows() - 1
+    pub(crate) fn push(&mut self, timestamp_ms: i64, arena: &mut Arena) -> u32 {
+        debug_assert!(self.last_ms < timestamp_ms);
+        if self.rows == PACK_ROWS && self.members <= 1 {
+            self.pack(arena);
+        }
+        match &mut self.times {
+            Times::Plain(times) => times.push(timestamp_ms),
+            Times::Packed(column) => column.push(arena, 0, (timestamp_ms as f64).to_bits()),
+        }
+        self.last_ms = timestamp_ms;
+        self.rows += 1;
+        self.rows - 1
+    }
+
+    fn pack(&mut self, arena: &mut Arena) {
+        if let Times::Plain(times) = &self.times {
+            let mut column = Column::default();
+            times.iter().for_each(|&time| column.push(arena, 0, (time as f64).to_bits()));
+            self.times = Times::Packed(column);
+        }
     }
 
     /// Whether the newest row is of this epoch and has this time.
     pub(crate) fn ends_at(&self, timestamp_ms: i64) -> bool {
-        self.last_ms == Some(timestamp_ms) && !self.times.is_empty()
+        self.last_ms == timestamp_ms && self.rows > 0
     }
 
     /// Where a sample of this time belongs.
-    pub(crate) fn place(&self, timestamp_ms: i64) -> Place {
-        if self.last_ms.is_none_or(|last| last < timestamp_ms) {
-            return Place::NewRow(self.rows());
+    #[inline]
+    pub(crate) fn place(&self, timestamp_ms: i64, arena: &Arena) -> Place {
+        if self.last_ms < timestamp_ms {
+            return Place::NewRow(self.rows);
         }
         if self.ends_at(timestamp_ms) {
-            return Place::Row(self.rows() - 1);
+            return Place::Row(self.rows - 1);
         }
-        match self.times.binary_search(&timestamp_ms) {
-            Ok(row) => Place::Row(row as u32),
-            Err(_) => Place::Nowhere,
-        }
+        self.search(timestamp_ms, arena).map_or(Place::Nowhere, Place::Row)
     }
 
-    pub(crate) fn times_into(&self, rows: std::ops::Range<u32>, out: &mut Vec<i64>) {
-        out.extend_from_slice(&self.times[rows.start as usize..rows.end as usize]);
+    fn search(&self, timestamp_ms: i64, arena: &Arena) -> Option<u32> {
+        let found = match &self.times {
+            Times::Plain(times) => times.binary_search(&timestamp_ms),
+            Times::Packed(_) => {
+                let mut times = Vec::new();
+                self.times_into(0..self.rows, arena, &mut times);
+                times.binary_search(&timestamp_ms)
+            }
+        };
+        found.ok().map(|row| row as u32)
+    }
+
+    /// Appends the times of `rows` to `out`.
+    pub(crate) fn times_into(&self, rows: Range<u32>, arena: &Arena, out: &mut Vec<i64>) {
+        match &self.times {
+            Times::Plain(times) => out.extend_from_slice(&times[rows.start as usize..rows.end as usize]),
+            Times::Packed(column) => {
+                let mut payload = Vec::new();
+                column.copy_payload(arena, &mut payload);
+                let decoded = decode_column(&payload, rows.end, |row, bits| {
+                    if row >= rows.start {
+                        out.push(f64::from_bits(bits) as i64);
+                    }
+                });
+                debug_assert!(decoded.is_ok());
+            }
+        }
     }
 
     /// The same stream in the next epoch: no rows, no members.
     pub(crate) fn successor(&self) -> Stream {
-        Stream { times: Vec::new(), last_ms: self.last_ms, members: 0, private: self.private }
+        Stream { last_ms: self.last_ms, ..Stream::new(self.private) }
     }
 
-    /// Bytes of memory held beside the struct.
+    /// Bytes of memory held beside the struct and the arena.
     pub(crate) fn heap_bytes(&self) -> u64 {
-        self.times.capacity() as u64 * 8
+        match &self.times {
+            Times::Plain(times) => times.capacity() as u64 * 8,
+            Times::Packed(_) => 0,
+        }
     }
 }
 
