@@ -22,6 +22,12 @@ fn tag(hash: u32) -> u8 {
 }
 
 impl IdTable {
+    /// An empty table that takes `len` ids before it grows.
+    pub(super) fn with_room(len: usize) -> IdTable {
+        let slots = len * 8 / 7 + 16;
+        IdTable { tags: vec![0; slots], ids: vec![0; slots], len: 0 }
+    }
+
     fn home(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.tags.len() as u64) >> 32) as usize
     }

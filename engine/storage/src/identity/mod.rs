@@ -38,7 +38,7 @@ use arc_swap::ArcSwap;
 use hashbrown::DefaultHashBuilder;
 use metricsstore_budget::{Budget, Part};
 use metricsstore_model::read::{Limited, SeriesLabels, SeriesRef};
-use metricsstore_model::{Batch, LabelBuf, LabelError, Matcher, RawKey, Refusal};
+use metricsstore_model::{Batch, LabelBuf, LabelError, Matcher, Refusal};
 use parking_lot::{Mutex, RwLock};
 use roaring::RoaringBitmap;
 
@@ -168,11 +168,6 @@ impl Identity {
         }
     }
 
-    /// The series of a raw key seen before: one hash lookup, no decoding. `None`: only [`Identity::resolve`] knows.
-    pub fn lookup_key(&self, key: RawKey) -> Option<Resolved> {
-        self.cache.read().get(key).map(Resolved::known)
-    }
-
     /// Finds or creates the series of every row of `batch`: `out` (cleared first) gets one entry per row. Known raw
     /// keys cost one hash lookup each under one shared lock; only the others are decoded. With `admit_new` false,
     /// rows that would create a series get [`Refusal::SeriesBudget`].
@@ -282,26 +277,11 @@ impl Identity {
         Selected { series: select::select(&tables, matchers), labels: Arc::new(Labels(tables)) }
     }
 
-    /// Labels by group and residual, for [`SeriesRef`]s that [`Identity::series_ref`] gives until the next
-    /// [`Identity::retain`].
-    pub fn labels(&self) -> Arc<dyn SeriesLabels> {
-        Arc::new(Labels(self.tables.load_full()))
-    }
-
-    /// Group, residual and creation order of a series.
+    /// Creation order of a series, and its rows as of now: they change when series are removed.
     pub fn series_ref(&self, id: SeriesId) -> Option<SeriesRef> {
         let tables = self.tables.load();
         let tables = tables.read();
         tables.series.get(id.0).map(|rows| tables.series_ref(id.0, rows))
-    }
-
-    /// The label set of a series, sorted; `false` (and nothing in `labels`) when there is no such series.
-    pub fn labels_of(&self, id: SeriesId, labels: &mut LabelBuf) -> bool {
-        labels.clear();
-        let tables = self.tables.load();
-        let tables = tables.read();
-        let found = tables.series.get(id.0);
-        found.inspect(|&rows| tables.labels(rows, labels)).is_some()
     }
 
     /// Sorted label names of the series that pass one of the matcher lists (all when there is none) and are in
@@ -341,11 +321,6 @@ impl Identity {
         self.tables.load().read().series.len()
     }
 
-    /// Whether there is no series.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The creation order that the next new series gets: a mark for [`Identity::encode_definitions`] and
     /// [`Identity::retain`].
     pub fn next_order(&self) -> u64 {
@@ -362,14 +337,19 @@ impl Identity {
         let _writer = self.writer.lock();
         let tables = self.tables.load_full();
         let guard = tables.read();
-        let keep = |id: u32| live.contains(id) || guard.series.orders.get(id) >= before;
-        let removed = guard.series.iter().filter(|&(id, _)| !keep(id)).count();
+        let mut ended = guard.series.ids();
+        ended -= live;
+        let young: Vec<u32> = ended.iter().filter(|&id| guard.series.orders.get(id) >= before).collect();
+        for id in young {
+            ended.remove(id);
+        }
+        let removed = ended.len() as usize;
         if removed == 0 {
             drop(guard);
             tables.write().series.release_resting();
             return 0;
         }
-        let next = guard.rebuilt(keep);
+        let next = guard.without(ended);
         self.cache.write().retain(|id| next.series.get(id).is_some());
         drop(guard);
         self.tables.store(Arc::new(RwLock::new(next)));
@@ -404,7 +384,7 @@ impl Identity {
         let mut tables = self.tables.load_full();
         let (add, superseded) = tables.read().judge(&record)?;
         if !superseded.is_empty() {
-            let next = tables.read().rebuilt(|id| !superseded.contains(id));
+            let next = tables.read().without(superseded);
             self.cache.write().retain(|id| next.series.get(id).is_some());
             tables = Arc::new(RwLock::new(next));
             self.tables.store(Arc::clone(&tables));

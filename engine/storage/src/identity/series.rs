@@ -43,6 +43,16 @@ fn hash_of(rows: &Rows, [group, residual]: [u32; 2]) -> u32 {
 }
 
 impl SeriesTable {
+    /// An empty table with room for `series` series and ids below `bound`.
+    pub(super) fn with_room(series: usize, bound: u32) -> SeriesTable {
+        SeriesTable {
+            rows: Vec::with_capacity(bound as usize),
+            links: Vec::with_capacity(bound as usize),
+            table: IdTable::with_room(series),
+            ..SeriesTable::default()
+        }
+    }
+
     /// Group and residual of an id in use.
     pub(super) fn get(&self, id: u32) -> Option<[u32; 2]> {
         self.rows.get(id as usize).copied().filter(|rows| rows[1] != NONE)
@@ -116,6 +126,12 @@ impl SeriesTable {
             });
             self.reused.get(&row).into_iter().flatten().copied().for_each(visit);
         }
+    }
+
+    /// The ids in use.
+    pub(super) fn ids(&self) -> RoaringBitmap {
+        // Ascending, so that nothing can be out of order.
+        RoaringBitmap::from_sorted_iter(self.iter().map(|(id, _)| id)).unwrap_or_default()
     }
 
     /// All series in use with group and residual, ascending by id.
