@@ -63,7 +63,7 @@ impl Population {
         let workload = format!("service-{:04}", target / 5);
         let hash = self.random(target as u64, 1);
         let own_value = match own_label {
-            "le" => format!("{}", 0.005 * f64::from(1 << (index % 12)) * (1 + index / 12) as f64),
+            "le" => format!("{:.3}", 0.005 * ((index + 1) * (index + 1)) as f64),
             "uri" => format!("/api/v1/resource/{index:02}/items"),
             _ => format!("{own_label}-{index}"),
         };
