@@ -72,6 +72,12 @@ impl Annotations {
         self.add(Severity::Warning, span, text);
     }
 
+    pub fn invalid_integral_strategy(&mut self, strategy: f64, span: Span) {
+        let got = format_g(strategy, None);
+        let text = format!("PromQL warning: strategy should be 0, 1, or 2 (default), using 2, got {got}");
+        self.add(Severity::Warning, span, text);
+    }
+
     pub fn bad_bucket_label(&mut self, metric: &str, label: &str, span: Span) {
         let text = format!(
             "PromQL warning: bucket label \"le\" is missing or has a malformed value of {}{}",

@@ -14,6 +14,7 @@ pub struct Span {
 
 impl Span {
     /// From the start of this to the end of `other`.
+    #[must_use]
     pub fn to(self, other: Span) -> Span {
         Span { start: self.start, end: other.end }
     }

@@ -28,7 +28,7 @@ impl ParseError {
 /// Line and column of a byte offset, both from 1.
 pub(crate) fn line_and_column(query: &str, offset: u32) -> (u32, u32) {
     let before = &query.as_bytes()[..(offset as usize).min(query.len())];
-    let line = before.iter().filter(|&&b| b == b'\n').count() as u32 + 1;
+    let line = before.split(|&b| b == b'\n').count() as u32;
     let line_start = before.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
     (line, (before.len() - line_start) as u32 + 1)
 }

@@ -25,7 +25,7 @@ pub enum Status {
 }
 
 /// A function's signature.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Function {
     /// Name.
     pub name: &'static str,
@@ -101,7 +101,7 @@ static FUNCTIONS: &[Function] = &[
     of("idelta", &[Matrix], Vector),
     of("increase", &[Matrix], Vector),
     unsupported("info", Vector),
-    unsupported("integral", Vector),
+    experimental(optional("integral", &[Matrix, Scalar], ONE)),
     of("irate", &[Matrix], Vector),
     optional("label_join", &[Vector, String, String, String], Optional::Any),
     of("label_replace", &[Vector, String, String, String, String], Vector),

@@ -130,12 +130,16 @@ pub(crate) fn tokenize(query: &str, unquoted_utf8_names: bool) -> Vec<Token> {
         bracket_open: false,
         bracket_start: false,
         got_colon: false,
+        error_follows: false,
         tokens: Vec::new(),
     };
     loop {
         lexer.skip_blank();
-        let start = lexer.at;
+        let mut start = lexer.at;
         let kind = lexer.token().unwrap_or_else(TokenKind::Error);
+        if lexer.error_follows {
+            start = lexer.at;
+        }
         let last = matches!(kind, TokenKind::Eof | TokenKind::Error(_));
         lexer.tokens.push(Token { kind, span: Span { start: start as u32, end: lexer.at as u32 } });
         if last {
@@ -144,6 +148,10 @@ pub(crate) fn tokenize(query: &str, unquoted_utf8_names: bool) -> Vec<Token> {
     }
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a state of its own, as brackets and braces exclude each other"
+)]
 struct Lexer<'q> {
     query: &'q str,
     at: usize,
@@ -154,6 +162,8 @@ struct Lexer<'q> {
     /// Inside brackets and the last token was not a number: an operand or an operator of a duration may follow.
     bracket_start: bool,
     got_colon: bool,
+    /// The error is reported after the character that it is about, as Prometheus does for some.
+    error_follows: bool,
     tokens: Vec<Token>,
 }
 
@@ -248,10 +258,11 @@ impl Lexer<'_> {
                 "("
             }
             ')' => {
-                self.paren_depth = self
-                    .paren_depth
-                    .checked_sub(1)
-                    .ok_or_else(|| format!("unexpected right parenthesis {}", quote_char(c)))?;
+                let Some(depth) = self.paren_depth.checked_sub(1) else {
+                    self.error_follows = true;
+                    return Err(format!("unexpected right parenthesis {}", quote_char(c)));
+                };
+                self.paren_depth = depth;
                 ")"
             }
             '{' => {
@@ -326,10 +337,12 @@ impl Lexer<'_> {
                 "]"
             }
             ':' if self.got_colon && self.bracket_start => {
+                self.error_follows = true;
                 return Err("unexpected repeated colon in duration expression".into());
             }
             ':' if self.got_colon => return Err(format!("unexpected colon {}", quote_char(c))),
             ':' if self.bracket_start => {
+                self.error_follows = true;
                 return Err("unexpected colon before duration in duration expression".into());
             }
             ':' => {
@@ -444,8 +457,8 @@ impl Lexer<'_> {
         if self.duration_tail() {
             return Ok(TokenKind::Duration);
         }
-        // The message shows one character more than what was read.
-        self.next();
+        // As the message of a second dot shows it.
+        self.accept(|c| c == '.');
         Err(format!("bad number or duration syntax: {}", quote(&self.query[start..self.at])))
     }
 
@@ -460,7 +473,7 @@ impl Lexer<'_> {
             match byte {
                 b'0'..=b'9' => {}
                 b'a'..=b'f' | b'A'..=b'F' if hex => {}
-                b'_' if rest.get(length + 1).is_some_and(|b| b.is_ascii_hexdigit()) => {}
+                b'_' if rest.get(length + 1).is_some_and(u8::is_ascii_hexdigit) => {}
                 b'.' if !hex && !seen_dot && !seen_exponent => seen_dot = true,
                 b'e' | b'E' if !seen_exponent => {
                     seen_exponent = true;
@@ -487,7 +500,12 @@ impl Lexer<'_> {
             }
             self.accept(|c| c == 's');
             if !self.peek().is_some_and(|c| c.is_ascii_digit()) {
-                return !self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+                if !self.peek().is_some_and(|c| c.is_ascii_alphanumeric() || c == '_') {
+                    return true;
+                }
+                // The message shows the character that is too many.
+                self.next();
+                return false;
             }
             while self.accept(|c| c.is_ascii_digit()) {}
         }

@@ -22,8 +22,12 @@ pub(crate) fn parse_duration_ms(text: &str) -> Result<i64, String> {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let letters = rest[digits..].bytes().take_while(u8::is_ascii_alphabetic).count();
         let (number, unit) = (&rest[..digits], &rest[digits..digits + letters]);
-        let place = UNITS.iter().position(|(name, _)| *name == unit).ok_or_else(invalid)?;
-        if digits == 0 || place < next_unit {
+        if digits == 0 {
+            return Err(invalid());
+        }
+        let unknown = || format!("unknown unit {} in duration {}", quote(unit), quote(text));
+        let place = UNITS.iter().position(|(name, _)| *name == unit).ok_or_else(unknown)?;
+        if place < next_unit {
             return Err(invalid());
         }
         next_unit = place + 1;
@@ -51,7 +55,7 @@ pub(crate) fn format_duration_ms(ms: i64) -> String {
     let mut rest = ms.unsigned_abs();
     for (name, length) in UNITS {
         let exact_only = matches!(name, "y" | "w");
-        if rest < length || (exact_only && rest % length != 0) {
+        if rest < length || (exact_only && !rest.is_multiple_of(length)) {
             continue;
         }
         let _ = write!(text, "{}{name}", rest / length);

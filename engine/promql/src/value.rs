@@ -18,6 +18,9 @@ pub struct LabelTable {
 }
 
 impl LabelTable {
+    /// Offsets are 32 bits wide.
+    pub(crate) const MAX_BYTES: usize = u32::MAX as usize;
+
     /// Number of label sets.
     pub fn len(&self) -> usize {
         self.ends.len()

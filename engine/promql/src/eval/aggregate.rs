@@ -12,6 +12,9 @@ use super::keys::{Grouping, Keys};
 use super::vectors::{ABSENT, Labels, Vectors, is_absent};
 use super::{Evaluation, Query, Steps};
 
+/// Bytes of the largest state of a group at a step, with its result.
+const LARGEST_STATE: usize = size_of::<Option<Mean>>() + size_of::<f64>();
+
 /// The rows of an aggregation's input, sorted into groups.
 pub(super) struct Groups {
     /// Group of each row.
@@ -149,6 +152,7 @@ impl Query<'_> {
         let of_row = keys.assign(&input.labels);
         let groups = Groups { of_row, labels: keys.into_table() };
         let param = param.unwrap_or_default();
+        let _scratch = self.scratch(groups.labels.len() * steps.count * LARGEST_STATE)?;
         if aggregate.op.picks_series() {
             return self.pick_series(aggregate, &param, input, &groups, steps);
         }
@@ -161,7 +165,9 @@ impl Query<'_> {
             AggregateOp::Stdvar => fold::<Variance>(&input, &groups),
             AggregateOp::Stddev => {
                 let mut values = fold::<Variance>(&input, &groups);
-                values.iter_mut().filter(|value| !is_absent(**value)).for_each(|value| *value = value.sqrt());
+                for value in values.iter_mut().filter(|value| !is_absent(**value)) {
+                    *value = value.sqrt();
+                }
                 values
             }
             AggregateOp::Quantile => {
@@ -215,6 +221,7 @@ impl Query<'_> {
         let labelled = !aggregate.without || base.keeps(label);
         let mut keys = Keys::new(Grouping::everything());
         let mut counts: Vec<f64> = Vec::new();
+        let mut scratch = self.scratch(0)?;
         let mut buffer = LabelBuf::new();
         for row in 0..input.len() {
             let mut previous: Option<(u64, u32)> = None;
@@ -237,6 +244,7 @@ impl Query<'_> {
                 previous = Some((value.to_bits(), key));
                 let cell = key as usize * input.width + step;
                 if cell >= counts.len() {
+                    scratch.grow(input.width as u64 * 8)?;
                     counts.resize((key as usize + 1) * input.width, ABSENT);
                 }
                 counts[cell] = if is_absent(counts[cell]) { 1.0 } else { counts[cell] + 1.0 };
@@ -278,11 +286,11 @@ fn quantiles(input: &Vectors, groups: &Groups, q: &[f64]) -> Vec<f64> {
     let mut values = Vec::with_capacity(groups.labels.len() * width);
     let mut scratch = Vec::new();
     for rows in &rows_of {
-        for step in 0..width {
+        for (step, &q) in q.iter().enumerate() {
             scratch.clear();
             let cells = rows.iter().map(|&row| input.row(row)[step]);
             scratch.extend(cells.filter(|value| !is_absent(*value)));
-            values.push(if scratch.is_empty() { ABSENT } else { quantile(q[step], &mut scratch) });
+            values.push(if scratch.is_empty() { ABSENT } else { quantile(q, &mut scratch) });
         }
     }
     values

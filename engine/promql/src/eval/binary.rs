@@ -101,35 +101,28 @@ impl Query<'_> {
         Ok(Evaluated::Vector(vectors))
     }
 
-    fn set_operation(&self, binary: &Binary, mut lhs: Vectors, rhs: Vectors) -> Evaluation<Vectors> {
+    fn set_operation(&self, binary: &Binary, mut lhs: Vectors, mut rhs: Vectors) -> Evaluation<Vectors> {
         let (left_keys, right_keys, count) = super::matching::keys_of_sides(binary, &lhs.labels, &rhs.labels);
-        let width = lhs.width;
-        match binary.op {
-            BinaryOp::Or => {
-                let taken = presence(&lhs, &left_keys, count);
-                let mut kept = rhs;
-                for (row, &key) in right_keys.iter().enumerate() {
-                    let taken = &taken[key as usize * width..][..width];
-                    for (value, &taken) in kept.row_mut(row).iter_mut().zip(taken) {
-                        if taken {
-                            *value = ABSENT;
-                        }
-                    }
-                }
-                super::matching::concatenate(lhs, kept.without_empty_rows(), &self.account)
-            }
-            _ => {
-                let wanted = binary.op == BinaryOp::And;
-                let found = presence(&rhs, &right_keys, count);
-                for (row, &key) in left_keys.iter().enumerate() {
-                    let found = &found[key as usize * width..][..width];
-                    for (value, &found) in lhs.row_mut(row).iter_mut().zip(found) {
-                        if found != wanted {
-                            *value = ABSENT;
-                        }
-                    }
-                }
-                Ok(lhs.without_empty_rows())
+        let _scratch = self.scratch(count * lhs.width)?;
+        if binary.op == BinaryOp::Or {
+            let taken = presence(&lhs, &left_keys, count);
+            keep_where(&mut rhs, &right_keys, &taken, false);
+            return super::matching::concatenate(lhs, rhs.without_empty_rows(), &self.account);
+        }
+        let found = presence(&rhs, &right_keys, count);
+        keep_where(&mut lhs, &left_keys, &found, binary.op == BinaryOp::And);
+        Ok(lhs.without_empty_rows())
+    }
+}
+
+/// Removes the samples whose key is not as `wanted` at their step.
+fn keep_where(vectors: &mut Vectors, keys: &[u32], found: &[bool], wanted: bool) {
+    let width = vectors.width;
+    for (row, &key) in keys.iter().enumerate() {
+        let found = &found[key as usize * width..][..width];
+        for (value, &found) in vectors.row_mut(row).iter_mut().zip(found) {
+            if found != wanted {
+                *value = ABSENT;
             }
         }
     }

@@ -93,6 +93,9 @@ impl Keys {
     /// The number of each row.
     pub fn assign(&mut self, labels: &Labels) -> Vec<u32> {
         let mut buffer = LabelBuf::new();
+        if self.grouping.keep && self.grouping.names.is_empty() && labels.len() > 0 {
+            return vec![self.key(&buffer); labels.len()];
+        }
         match labels {
             Labels::Stored { labels, ids, nameless } => {
                 let mut reduced = Reduced::default();

@@ -155,6 +155,7 @@ impl Query<'_> {
         }
         let drop_name = changes_meaning(binary) || (binary.return_bool && !self.delayed_names());
         let mut results = Results { keys: Keys::new(Grouping::everything()), rows: Vec::new() };
+        let mut scratch = self.scratch(0)?;
         let mut one_to_one_rows: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
         for (many_row, &key) in many_keys.iter().enumerate() {
             for &one_row in &one_rows[key as usize] {
@@ -172,6 +173,7 @@ impl Query<'_> {
                     )?;
                     met.push(pair);
                 }
+                scratch.grow(many.width as u64 * 8)?;
                 results.add(&sides, pair, drop_name, &many_keys)?;
             }
         }

@@ -28,7 +28,7 @@ use crate::engine::{EngineOptions, QueryOptions, QueryOutput};
 use crate::error::QueryError;
 use crate::value::Value;
 
-use account::Account;
+use account::{Account, Held};
 use vectors::Vectors;
 
 type Evaluation<T> = Result<T, QueryError>;
@@ -49,10 +49,6 @@ impl Steps {
     fn times(self) -> impl ExactSizeIterator<Item = i64> {
         (0..self.count).map(move |step| self.time(step))
     }
-
-    fn last_ms(self) -> i64 {
-        self.time(self.count.saturating_sub(1))
-    }
 }
 
 /// What an expression evaluates to; range vectors only exist as arguments, see [`window`].
@@ -67,7 +63,7 @@ enum Evaluated {
 struct Query<'e> {
     options: &'e EngineOptions,
     source: &'e dyn Source,
-    query_options: &'e QueryOptions,
+    asked: &'e QueryOptions,
     grant: &'e Grant,
     account: Arc<Account>,
     annotations: RefCell<Annotations>,
@@ -88,7 +84,7 @@ impl<'e> Query<'e> {
         Query {
             options,
             source,
-            query_options,
+            asked: query_options,
             grant,
             account: Account::new(options.max_samples, grant),
             annotations: RefCell::default(),
@@ -103,7 +99,14 @@ impl<'e> Query<'e> {
     }
 
     fn check_interrupt(&self) -> Evaluation<()> {
-        self.query_options.interrupt.check()
+        self.asked.interrupt.check()
+    }
+
+    /// Reserves memory that an operator needs while it works.
+    fn scratch(&self, bytes: usize) -> Evaluation<Held> {
+        let mut held = Held::new(&self.account);
+        held.grow(bytes as u64)?;
+        Ok(held)
     }
 
     /// The time an expression looks at, for each step: fixed by `@`, moved by `offset`.
@@ -159,7 +162,9 @@ impl<'e> Query<'e> {
         }
         match operand {
             Evaluated::Scalar(mut values) => {
-                values.iter_mut().for_each(|value| *value = -*value);
+                for value in &mut values {
+                    *value = -*value;
+                }
                 Ok(Evaluated::Scalar(values))
             }
             Evaluated::Vector(mut vectors) => {

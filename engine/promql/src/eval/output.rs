@@ -2,11 +2,15 @@
 use metricsstore_model::LabelBuf;
 
 use crate::ast::Expr;
+use crate::error::QueryError;
 use crate::value::{LabelTable, Matrix, Point, Value, Vector};
 
 use super::vectors::{Labels, Vectors, is_absent};
 use super::window::Window;
 use super::{Evaluated, Evaluation, Query, Steps};
+
+/// Memory for labels is reserved in pieces of this many bytes.
+const TABLE_PIECE: usize = 1 << 20;
 
 impl Query<'_> {
     pub(super) fn instant_result(&self, expr: &Expr, steps: Steps) -> Evaluation<Value> {
@@ -18,9 +22,9 @@ impl Query<'_> {
             Evaluated::Text(text) => Ok(Value::String { t_ms, text }),
             Evaluated::Vector(vectors) => {
                 let vectors = vectors.drop_marked_names()?.merge_same_labels()?.without_empty_rows();
-                let labels = vectors.labels.edited(|_, _| {});
-                let points = vectors.values.iter().map(|&value| Point { t_ms, value }).collect::<Vec<_>>();
-                self.account.keep_bytes((labels.bytes() + points.len() * size_of::<Point>()) as u64)?;
+                self.account.keep_bytes((vectors.len() * size_of::<Point>()) as u64)?;
+                let labels = self.table_of(&vectors.labels, 0..vectors.len())?;
+                let points = vectors.values.iter().map(|&value| Point { t_ms, value }).collect();
                 Ok(Value::Vector(Vector { labels, points }))
             }
         }
@@ -50,7 +54,7 @@ impl Query<'_> {
                 .map(|(step, &value)| Point { t_ms: steps.time(step), value });
             rows.push(row, points);
         }
-        self.sorted_matrix(&vectors.labels, rows)
+        self.sorted_matrix(&vectors.labels, &rows)
     }
 
     /// The samples of a range vector as they are.
@@ -67,27 +71,44 @@ impl Query<'_> {
             let window = vectors.row(row).first().copied().unwrap_or_default() as usize;
             rows.push(row, windows.get_mut(window).map(std::mem::take).unwrap_or_default().into_iter());
         }
-        self.sorted_matrix(&vectors.labels, rows)
+        self.sorted_matrix(&vectors.labels, &rows)
     }
 
-    fn sorted_matrix(&self, labels: &Labels, rows: Rows) -> Evaluation<Value> {
-        let mut sorted: Vec<(LabelBuf, usize)> = Vec::with_capacity(rows.ends.len());
-        for (index, &(row, _)) in rows.ends.iter().enumerate() {
-            let mut buffer = LabelBuf::new();
-            labels.get(row, &mut buffer);
-            sorted.push((buffer, index));
-        }
-        sorted.sort();
-        self.account.keep_bytes((rows.points.len() * size_of::<Point>()) as u64)?;
+    fn sorted_matrix(&self, labels: &Labels, rows: &Rows) -> Evaluation<Value> {
+        let table = self.table_of(labels, rows.ends.iter().map(|(row, _)| *row))?;
+        let mut order: Vec<usize> = (0..rows.ends.len()).collect();
+        order.sort_by(|&a, &b| table.pairs(a).cmp(table.pairs(b)));
+        self.account.keep_bytes((table.bytes() + rows.points.len() * size_of::<Point>()) as u64)?;
         let mut matrix = Matrix { points: Vec::with_capacity(rows.points.len()), ..Matrix::default() };
-        for (set, index) in &sorted {
-            let start = if *index == 0 { 0 } else { rows.ends[index - 1].1 };
-            matrix.labels.push(set.iter());
-            matrix.points.extend_from_slice(&rows.points[start..rows.ends[*index].1]);
+        for index in order {
+            let start = if index == 0 { 0 } else { rows.ends[index - 1].1 };
+            matrix.labels.push(table.pairs(index));
+            matrix.points.extend_from_slice(&rows.points[start..rows.ends[index].1]);
             matrix.ends.push(matrix.points.len());
         }
-        self.account.keep_bytes(matrix.labels.bytes() as u64)?;
         Ok(Value::Matrix(matrix))
+    }
+
+    /// Label sets as text. Their memory is reserved as they grow, piece by piece.
+    fn table_of(&self, labels: &Labels, rows: impl Iterator<Item = usize>) -> Evaluation<LabelTable> {
+        let mut table = LabelTable::default();
+        let mut buffer = LabelBuf::new();
+        let mut reserved = 0;
+        for row in rows {
+            labels.get(row, &mut buffer);
+            table.push(buffer.iter());
+            if table.bytes() > reserved {
+                self.account.keep_bytes(TABLE_PIECE as u64)?;
+                self.check_interrupt()?;
+                reserved += TABLE_PIECE;
+            }
+            if reserved > LabelTable::MAX_BYTES {
+                return Err(QueryError::Execution(
+                    "labels of the result exceed 4 GiB; select fewer series".into(),
+                ));
+            }
+        }
+        Ok(table)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Aggregations that pick some of their input series at each step: `topk`, `bottomk`, `limitk`, `limit_ratio`.
 use std::cmp::Ordering;
 
+use metricsstore_model::LabelBuf;
+
 use crate::ast::{Aggregate, AggregateOp};
 use crate::error::QueryError;
 
@@ -21,13 +23,14 @@ impl Query<'_> {
         steps: Steps,
     ) -> Evaluation<Vectors> {
         if aggregate.op == AggregateOp::LimitRatio {
-            return Err(QueryError::Execution("aggregation \"limit_ratio\" is not supported".into()));
+            return self.pick_share(aggregate, param, input);
         }
         let greatest = param.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if greatest < 1.0 {
             return Ok(Vectors::empty(steps.count, &self.account));
         }
         check_count(param)?;
+        let _scratch = self.scratch(input.values.len())?;
         let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); groups.labels.len()];
         for (row, &group) in groups.of_row.iter().enumerate() {
             rows_of[group as usize].push(row as u32);
@@ -56,6 +59,53 @@ impl Query<'_> {
         // At a single step the order is part of the answer.
         Ok(if input.width == 1 { input.pick(&chosen_rows) } else { input.without_empty_rows() })
     }
+}
+
+impl Query<'_> {
+    /// Each series has a fixed place in `0..1`; the ratio says which places are in, from the start or, when it is
+    /// negative, from the end.
+    fn pick_share(&self, aggregate: &Aggregate, param: &[f64], mut input: Vectors) -> Evaluation<Vectors> {
+        if param.iter().any(|ratio| ratio.is_nan()) {
+            return Err(QueryError::Execution("Ratio value is NaN".into()));
+        }
+        let span = aggregate.param.as_ref().map(|param| param.span).unwrap_or_default();
+        let greatest = param.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let least = param.iter().copied().fold(f64::INFINITY, f64::min);
+        if greatest > 1.0 {
+            self.annotations.borrow_mut().invalid_ratio(greatest, 1.0, span);
+        }
+        if least < -1.0 {
+            self.annotations.borrow_mut().invalid_ratio(least, -1.0, span);
+        }
+        let mut labels = LabelBuf::new();
+        for row in 0..input.len() {
+            input.labels.get(row, &mut labels);
+            let place = place_of(&labels);
+            for (value, ratio) in input.row_mut(row).iter_mut().zip(param) {
+                let ratio = ratio.clamp(-1.0, 1.0);
+                let is_in = (ratio >= 0.0 && place < ratio) || (ratio < 0.0 && place >= 1.0 + ratio);
+                if !is_in {
+                    *value = ABSENT;
+                }
+            }
+        }
+        Ok(input.without_empty_rows())
+    }
+}
+
+/// The place of a label set in `0..1`: Prometheus' hash of its own encoding of labels, so that both pick the same.
+fn place_of(labels: &LabelBuf) -> f64 {
+    let mut encoded = Vec::new();
+    for text in labels.iter().flat_map(|(name, value)| [name, value]) {
+        let length = text.len();
+        if length < 255 {
+            encoded.push(length as u8);
+        } else {
+            encoded.extend_from_slice(&[255, length as u8, (length >> 8) as u8, (length >> 16) as u8]);
+        }
+        encoded.extend_from_slice(text.as_bytes());
+    }
+    xxhash_rust::xxh64::xxh64(&encoded, 0) as f64 / u64::MAX as f64
 }
 
 fn check_count(param: &[f64]) -> Evaluation<()> {

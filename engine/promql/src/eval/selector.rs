@@ -140,7 +140,7 @@ mod tests {
         let times = [10, 20, 30, 40];
         assert_eq!(window_rows(&times, &[20, 30, 45], 10), [1..2, 2..3, 3..4]);
         assert_eq!(window_rows(&times, &[40, 10], 20), [2..4, 0..1]);
-        assert_eq!(window_rows(&times, &[5], 3), [0..0]);
-        assert_eq!(window_rows(&[], &[5], 3), [0..0]);
+        assert!(window_rows(&times, &[5], 3)[0].is_empty());
+        assert!(window_rows(&[], &[5], 3)[0].is_empty());
     }
 }

@@ -16,7 +16,7 @@ use crate::literal::{parse_duration_ms, parse_number, quote, unquote};
 /// Longest query in bytes.
 const MAX_QUERY_BYTES: usize = 1 << 20;
 /// Deepest tree; parser and evaluator recurse, so this bounds their stack.
-const MAX_DEPTH: u32 = 400;
+const MAX_DEPTH: u32 = 200;
 
 /// Binds tighter than every binary operator but `^`.
 const UNARY_BINDING: u8 = 6;
@@ -261,7 +261,8 @@ impl<'q> Parser<'q> {
                 let end = self.expect_symbol(")")?;
                 Ok(Expr { kind: ExprKind::Paren(Box::new(inner)), span: token.span.to(end) })
             }
-            TokenKind::Identifier | TokenKind::Keyword("range" | "step" | "max_of" | "min_of")
+            TokenKind::Identifier
+            | TokenKind::Keyword("start" | "end" | "range" | "step" | "max_of" | "min_of")
                 if matches!(self.peek_second().kind, TokenKind::Symbol("(")) =>
             {
                 self.call()
@@ -353,7 +354,7 @@ impl<'q> Parser<'q> {
             | TokenKind::Number
             | TokenKind::Duration => {
                 self.advance();
-                self.unexpected("aggregation", "")
+                self.unexpected("", "")
             }
             _ => Ok(false),
         }

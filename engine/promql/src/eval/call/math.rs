@@ -3,7 +3,7 @@ use crate::ast::Call;
 
 use super::super::calendar::{Date, days_in_month};
 use super::super::vectors::Vectors;
-use super::super::{Evaluation, Query, Steps, type_mismatch};
+use super::super::{Evaluation, Query, Steps};
 
 /// As Go's `math.Max`: NaN when one is.
 pub(super) fn max(a: f64, b: f64) -> f64 {
@@ -87,17 +87,23 @@ impl Query<'_> {
             vectors.map(|value| part(Date::from_unix(value as i64)) as f64);
         } else {
             let param = |index: usize, step: usize| params.get(index).map(|values: &Vec<f64>| values[step]);
-            match name {
-                "round" => vectors.map_steps(|step, value| {
+            let bounds = |step: usize| {
+                Some(match name {
+                    "clamp" => (param(0, step)?, param(1, step)?),
+                    "clamp_min" => (param(0, step)?, f64::INFINITY),
+                    _ => (f64::NEG_INFINITY, param(0, step)?),
+                })
+            };
+            if name == "round" {
+                vectors.map_steps(|step, value| {
                     let inverse = 1.0 / param(0, step).unwrap_or(1.0);
                     Some((value * inverse + 0.5).floor() / inverse)
-                }),
-                "clamp" => vectors.map_steps(|step, value| clamp(value, param(0, step)?, param(1, step)?)),
-                "clamp_min" => vectors.map_steps(|step, value| clamp(value, param(0, step)?, f64::INFINITY)),
-                "clamp_max" => {
-                    vectors.map_steps(|step, value| clamp(value, f64::NEG_INFINITY, param(0, step)?))
-                }
-                _ => return Err(type_mismatch(arg)),
+                });
+            } else {
+                vectors.map_steps(|step, value| {
+                    let (least, greatest) = bounds(step)?;
+                    clamp(value, least, greatest)
+                });
             }
             vectors = vectors.without_empty_rows();
         }

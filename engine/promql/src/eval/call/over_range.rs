@@ -4,6 +4,7 @@ use metricsstore_model::{LabelBuf, METRIC_NAME};
 use crate::ast::{Call, Expr, ExprKind, Type};
 use crate::error::QueryError;
 
+use super::super::functions::over_time::Quadrature;
 use super::super::functions::quantile::{is_invalid, quantile};
 use super::super::functions::rate::{Slope, changes, extrapolated, instant, resets};
 use super::super::functions::{over_time, regression};
@@ -69,6 +70,7 @@ impl Query<'_> {
             (None, [(_, smoothing), (_, trend)]) if name == "double_exponential_smoothing" => {
                 self.smoothing(range, smoothing, trend, steps)?
             }
+            (None, _) if name == "integral" => self.integral(range, params.first(), steps)?,
             (None, []) if name == "mad_over_time" => {
                 let mut scratch = Vec::new();
                 let kernel: &mut Kernel<'_> =
@@ -101,6 +103,19 @@ impl Query<'_> {
             scratch.clear();
             scratch.extend_from_slice(window.values);
             Some(quantile(q, &mut scratch))
+        })
+    }
+
+    fn integral(&self, range: &Expr, param: Option<&(&Expr, Vec<f64>)>, steps: Steps) -> Evaluation<Vectors> {
+        self.over_windows(range, steps, &mut |window| {
+            let quadrature = param.map_or(Some(Quadrature::Trapezoidal), |(param, numbers)| {
+                let known = Quadrature::from_number(numbers[window.step]);
+                if known.is_none() {
+                    self.annotations.borrow_mut().invalid_integral_strategy(numbers[window.step], param.span);
+                }
+                known
+            });
+            Some(over_time::integral(window, quadrature.unwrap_or(Quadrature::Trapezoidal)))
         })
     }
 

@@ -92,7 +92,6 @@ mod tests {
     fn a_mean_survives_a_sum_that_overflows() {
         let mut mean = Mean::starting_at(f64::MAX);
         mean.add(f64::MAX);
-        mean.add(f64::MAX);
         assert_eq!(mean.value(), f64::MAX);
     }
 }

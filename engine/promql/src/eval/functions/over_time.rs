@@ -6,13 +6,17 @@ use super::quantile::quantile;
 
 pub(in crate::eval) fn sum(values: &[f64]) -> f64 {
     let mut sum = Sum::default();
-    values.iter().for_each(|value| sum.add(*value));
+    for value in values {
+        sum.add(*value);
+    }
     if sum.sum.is_infinite() { sum.sum } else { sum.total() }
 }
 
 pub(in crate::eval) fn avg(values: &[f64]) -> f64 {
     let mut mean = Mean::starting_at(values[0]);
-    values[1..].iter().for_each(|value| mean.add(*value));
+    for value in &values[1..] {
+        mean.add(*value);
+    }
     mean.value()
 }
 
@@ -47,11 +51,62 @@ pub(in crate::eval) fn median_absolute_deviation(values: &[f64], scratch: &mut V
     scratch.clear();
     scratch.extend_from_slice(values);
     let median = quantile(0.5, scratch);
-    scratch.iter_mut().for_each(|value| *value = (*value - median).abs());
+    for value in scratch.iter_mut() {
+        *value = (*value - median).abs();
+    }
     quantile(0.5, scratch)
 }
 
 /// A time of the window in seconds.
 pub(in crate::eval) fn seconds(window: &Window<'_>, index: usize) -> f64 {
     window.times[index] as f64 / 1000.0
+}
+
+/// How an integral takes the values between two samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::eval) enum Quadrature {
+    Left,
+    Right,
+    Trapezoidal,
+}
+
+impl Quadrature {
+    /// By its number in the language.
+    pub fn from_number(number: f64) -> Option<Quadrature> {
+        [Quadrature::Left, Quadrature::Right, Quadrature::Trapezoidal]
+            .into_iter()
+            .zip([0.0, 1.0, 2.0])
+            .find(|(_, known)| *known == number)
+            .map(|(quadrature, _)| quadrature)
+    }
+
+    /// The mean height between two samples, with its rounding error.
+    fn height(self, before: f64, after: f64) -> Sum {
+        match self {
+            Quadrature::Left => Sum::starting_at(before),
+            Quadrature::Right => Sum::starting_at(after),
+            Quadrature::Trapezoidal => {
+                let both = Sum::starting_at(before).plus(after);
+                if both.sum.is_infinite() && before.is_finite() && after.is_finite() {
+                    return Sum::starting_at(before / 2.0).plus(after / 2.0);
+                }
+                Sum { sum: both.sum / 2.0, compensation: both.compensation / 2.0 }
+            }
+        }
+    }
+}
+
+/// The area under the samples, in value × seconds; NaN counts as zero.
+pub(in crate::eval) fn integral(window: &Window<'_>, quadrature: Quadrature) -> f64 {
+    let number = |value: f64| if value.is_nan() { 0.0 } else { value };
+    let mut area = Sum::default();
+    for (values, times) in window.values.windows(2).zip(window.times.windows(2)) {
+        let height = quadrature.height(number(values[0]), number(values[1]));
+        if height.sum != 0.0 || height.compensation != 0.0 {
+            let seconds = (times[1] - times[0]) as f64 / 1000.0;
+            area.compensation += height.compensation * seconds;
+            area.add(height.sum * seconds);
+        }
+    }
+    if area.sum.is_infinite() { area.sum } else { area.total() }
 }

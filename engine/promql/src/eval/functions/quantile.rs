@@ -2,9 +2,9 @@
 use std::cmp::Ordering;
 
 /// Ascending, NaN first: where PromQL ranks values.
-pub(in crate::eval) fn nan_first(a: &f64, b: &f64) -> Ordering {
+pub(in crate::eval) fn nan_first(a: f64, b: f64) -> Ordering {
     match (a.is_nan(), b.is_nan()) {
-        (false, false) => a.partial_cmp(b).unwrap_or(Ordering::Equal),
+        (false, false) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
         (a_is_nan, b_is_nan) => b_is_nan.cmp(&a_is_nan),
     }
 }
@@ -20,7 +20,7 @@ pub(in crate::eval) fn quantile(q: f64, values: &mut [f64]) -> f64 {
     if q > 1.0 {
         return f64::INFINITY;
     }
-    values.sort_by(nan_first);
+    values.sort_by(|a, b| nan_first(*a, *b));
     let last = (values.len() - 1) as f64;
     let rank = q * last;
     let lower = rank.floor().max(0.0);
