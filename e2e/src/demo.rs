@@ -31,7 +31,7 @@ pub fn run(once: bool) -> Result<()> {
     let image = image::build()?;
     let cluster = cluster::up()?;
     cluster.import(&image.archive)?;
-    release::install(&cluster)?;
+    release::install(&cluster, &image)?;
     let kubectl = cluster.kubectl();
     apply_store(&kubectl)?;
     show(&cluster)?;

@@ -31,7 +31,7 @@ pub fn run() -> Result<()> {
     let image = image::build()?;
     let cluster = cluster::up()?;
     cluster.import(&image.archive)?;
-    release::install(&cluster)?;
+    release::install(&cluster, &image)?;
     let engine = image.engine.clone();
     progress::step("cluster tests", || run_cluster_tests(&cluster, &engine))?;
     println!("==> all passed in {}", progress::seconds(start.elapsed()));

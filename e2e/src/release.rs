@@ -2,7 +2,8 @@
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::{Result, places, program, progress, tools};
+use crate::image::Image;
+use crate::{Error, Result, places, program, progress, tools};
 
 /// The namespace of the operator.
 pub const NAMESPACE: &str = "metricsstore-system";
@@ -14,11 +15,17 @@ pub const USER: &str = "system:serviceaccount:metricsstore-system:metricsstore-o
 pub const CHART: &str = "charts/metricsstore-operator";
 
 /// Installs the chart, or brings an installed release to it, and waits until the operator is ready.
-pub fn install(cluster: &Cluster) -> Result<()> {
+///
+/// The image must have been imported; another one under the same name restarts the operator.
+pub fn install(cluster: &Cluster, image: &Image) -> Result<()> {
+    let content = std::fs::read(&image.archive).map_err(Error::file("read", &image.archive))?;
+    let content = xxhash_rust::xxh3::xxh3_64(&content);
     progress::step("install the operator's chart", || {
         let mut helm = cluster.command("helm")?;
         helm.args(["upgrade", "--install", NAME]).arg(places::in_workspace(CHART));
         helm.args(["--namespace", NAMESPACE, "--create-namespace"]);
+        helm.arg("--set-string")
+            .arg(format!("podAnnotations.metricsstore\\.dev/image-content={content:016x}"));
         program::quiet("helm upgrade --install", &mut helm, LOOK)?;
         let deployment = format!("deployment/{NAME}");
         cluster.kubectl().wait_for_rollout(NAMESPACE, &deployment, Duration::from_mins(2))
