@@ -58,12 +58,9 @@ impl SeriesTable {
         self.rows.get(id as usize).copied().filter(|rows| rows[1] != NONE)
     }
 
-    /// The series with these pairs (ascending), `sum` being the sum of their hashes.
-    pub(super) fn find(&self, rows: &Rows, sum: u32, pairs: &[u32]) -> Option<u32> {
-        self.table.find(series_hash(sum), |id| {
-            let [group, residual] = self.rows[id as usize];
-            is_union(rows.pairs(group), rows.pairs(residual), pairs)
-        })
+    /// The series with this sum of its pairs' hashes for whose group and residual `is` holds.
+    pub(super) fn find(&self, sum: u32, mut is: impl FnMut([u32; 2]) -> bool) -> Option<u32> {
+        self.table.find(series_hash(sum), |id| is(self.rows[id as usize]))
     }
 
     /// The id for the next new series.
@@ -162,23 +159,4 @@ impl SeriesTable {
             + self.free.serialized_size()
             + self.resting.serialized_size()
     }
-}
-
-/// Whether two ascending sequences without common items make up `whole`.
-fn is_union(
-    mut left: impl Iterator<Item = u32>,
-    mut right: impl Iterator<Item = u32>,
-    whole: &[u32],
-) -> bool {
-    let (mut a, mut b) = (left.next(), right.next());
-    for &wanted in whole {
-        if a == Some(wanted) {
-            a = left.next();
-        } else if b == Some(wanted) {
-            b = right.next();
-        } else {
-            return false;
-        }
-    }
-    a.is_none() && b.is_none()
 }

@@ -55,21 +55,21 @@ impl Tables {
             let pair = self.pairs.find(&self.symbols, name, value)?;
             self.add_pair(scratch, pair);
         }
-        scratch.pairs.sort_unstable();
-        self.find_set(scratch)
+        let PairSet { pairs, sum } = scratch;
+        self.find_sum(*sum, pairs, |_| {})
     }
 
-    fn find_set(&self, set: &PairSet) -> Option<u32> {
-        self.series.find(&self.rows, set.sum, &set.pairs)
-    }
-
-    /// The union of two rows as one set.
-    fn union(&self, [group, residual]: [u32; 2], set: &mut PairSet) {
-        set.clear();
-        set.pairs.extend(self.rows.pairs(group));
-        set.pairs.extend(self.rows.pairs(residual));
-        set.pairs.sort_unstable();
-        set.sum = self.rows.hash(group).wrapping_add(self.rows.hash(residual));
+    /// The series with a sum of hashes and with the pairs that `fill` puts into `pairs`, which is asked for only when
+    /// there is a series to compare them with.
+    fn find_sum(&self, sum: u32, pairs: &mut Vec<u32>, fill: impl FnOnce(&mut Vec<u32>)) -> Option<u32> {
+        let mut fill = Some(fill);
+        self.series.find(sum, |[group, residual]| {
+            if let Some(fill) = fill.take() {
+                fill(pairs);
+                pairs.sort_unstable();
+            }
+            is_union(self.rows.pairs(group), self.rows.pairs(residual), pairs)
+        })
     }
 
     /// Whether another series of `labels` fits into the offsets and ids.
@@ -111,7 +111,6 @@ impl Tables {
         for (name, value) in labels {
             self.add_pair(&mut set, self.pairs.find(&self.symbols, name, value)?);
         }
-        set.pairs.sort_unstable();
         Some(set)
     }
 
@@ -122,11 +121,10 @@ impl Tables {
         residual: &PairSet,
         scratch: &mut PairSet,
     ) -> Option<u32> {
-        scratch.clear();
-        scratch.pairs.extend(group.pairs.iter().chain(&residual.pairs));
-        scratch.pairs.sort_unstable();
-        scratch.sum = group.sum.wrapping_add(residual.sum);
-        self.find_set(scratch)
+        self.find_sum(group.sum.wrapping_add(residual.sum), &mut scratch.pairs, |pairs| {
+            pairs.clear();
+            pairs.extend(group.pairs.iter().chain(&residual.pairs));
+        })
     }
 
     /// Finds or adds the series with the pairs of two rows; `id` and `order` are for a new one, which `true` tells.
@@ -137,8 +135,13 @@ impl Tables {
         order: u64,
         scratch: &mut PairSet,
     ) -> (u32, bool) {
-        self.union(rows, scratch);
-        if let Some(known) = self.find_set(scratch) {
+        let [group, residual] = rows;
+        let sum = self.rows.hash(group).wrapping_add(self.rows.hash(residual));
+        let known = self.find_sum(sum, &mut scratch.pairs, |pairs| {
+            pairs.clear();
+            pairs.extend(self.rows.pairs(group).chain(self.rows.pairs(residual)));
+        });
+        if let Some(known) = known {
             return (known, false);
         }
         self.series.insert(&mut self.rows, id, rows, order);
@@ -195,4 +198,23 @@ impl Tables {
     pub(super) fn identity_bytes(&self) -> usize {
         self.rows.bytes() + self.series.bytes()
     }
+}
+
+/// Whether two ascending sequences without common items make up `whole`.
+fn is_union(
+    mut left: impl Iterator<Item = u32>,
+    mut right: impl Iterator<Item = u32>,
+    whole: &[u32],
+) -> bool {
+    let (mut a, mut b) = (left.next(), right.next());
+    for &wanted in whole {
+        if a == Some(wanted) {
+            a = left.next();
+        } else if b == Some(wanted) {
+            b = right.next();
+        } else {
+            return false;
+        }
+    }
+    a.is_none() && b.is_none()
 }
