@@ -74,7 +74,10 @@ async fn sample(ctx: &Context, store: &MetricsStore, history: &mut History) -> R
         return Ok(());
     }
     let infos = ask(ctx, store).await?;
-    let Some(usage) = usage(&infos, history) else { return Ok(()) };
+    let Some(mut usage) = usage(&infos, history) else { return Ok(()) };
+    // The first look after a start has nothing to compare with: what was said before stands.
+    usage.samples_per_second =
+        usage.samples_per_second.or_else(|| before.usage.as_ref().and_then(|usage| usage.samples_per_second));
     let disk = fullest(&infos);
     let found = before.summary.as_ref().and_then(|summary| summary.disk.clone());
     if before.usage.as_ref() == Some(&usage) && found == disk {

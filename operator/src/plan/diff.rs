@@ -45,6 +45,14 @@ fn differ(path: &str, field: &str, wanted: &Value, found: &Value) -> Option<Stri
             .zip(others)
             .enumerate()
             .find_map(|(place, (item, other))| differ(&format!("{path}[{place}]"), "", item, other)),
+        (Value::String(text), Value::String(other)) if text.contains('\n') && other.contains('\n') => {
+            let lines = text.lines().map(Some).chain([None]).zip(other.lines().map(Some).chain([None]));
+            let (wanted, found) = lines.into_iter().find(|(wanted, found)| wanted != found)?;
+            let line = |line: Option<&str>| {
+                line.map_or("absent".to_owned(), |line| shown(&Value::String(line.trim().into())))
+            };
+            Some(format!("{path}: {}, wanted {}", line(found), line(wanted)))
+        }
         _ if wanted == found || (is_nothing(wanted) && found.is_null()) || same_quantity(wanted, found) => {
             None
         }
@@ -130,6 +138,13 @@ mod tests {
         let wanted = json!({ "args": ["a"] });
         assert!(first_difference(&wanted, &json!({ "args": ["a", "b"] })).is_some());
         assert!(first_difference(&wanted, &json!({ "args": ["a"] })).is_none());
+    }
+
+    #[test]
+    fn of_a_text_the_first_line_that_differs_is_said() {
+        let text = |bytes: u32| json!({ "engine.yaml": format!("schema: 1\n  bytes: {bytes}\n") });
+        assert_eq!(first_difference(&text(2), &text(1)).unwrap(), "engine.yaml: bytes: 1, wanted bytes: 2");
+        assert_eq!(first_difference(&text(2), &text(2)), None);
     }
 
     #[test]

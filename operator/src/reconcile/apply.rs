@@ -92,11 +92,12 @@ where
 {
     fn new(ctx: &Context, namespace: &str, wanted: K, existing: Option<&K>) -> Result<Self, Error> {
         let name = wanted.name_any();
-        let wanted = stamped(serde_json::to_value(wanted).map_err(Error::Encode)?);
+        let plain = serde_json::to_value(wanted).map_err(Error::Encode)?;
+        let wanted = stamped(plain.clone());
         let found = existing.map(serde_json::to_value).transpose().map_err(Error::Encode)?;
         let difference = match &found {
             None => Some("missing".to_owned()),
-            Some(found) => first_difference(&wanted, found),
+            Some(found) => explain(&K::kind(&()), &plain, &wanted, found),
         };
         let api = Api::namespaced(ctx.client.clone(), namespace);
         Ok(Work { api, ctx: ctx.clone(), wanted, name, difference, existing: existing.cloned() })
@@ -147,6 +148,16 @@ where
     }
 }
 
+/// Why an object is written again, in words that may go into an event.
+fn explain(kind: &str, plain: &Value, stamped: &Value, found: &Value) -> Option<String> {
+    match first_difference(plain, found) {
+        // What is in a Secret is told to nobody.
+        Some(_) if kind == "Secret" => Some("its contents changed".into()),
+        Some(difference) => Some(difference),
+        None => first_difference(stamped, found).map(|_| "a field is no longer wanted".into()),
+    }
+}
+
 /// 4xx, but for what passes by itself: a conflict, too many requests, a time-out, an object that is being created.
 fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && !matches!(code, 401 | 404 | 408 | 409 | 429)
@@ -163,4 +174,29 @@ fn stamped(mut wanted: Value) -> Value {
         }
     }
     wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_told_and_dropped_fields_are_noticed() {
+        let wanted =
+            |data: &str| serde_json::json!({ "metadata": { "name": "a" }, "data": { "token": data } });
+        let found = stamped(wanted("b2xk"));
+        let told = explain("Secret", &wanted("bmV3"), &stamped(wanted("bmV3")), &found).unwrap();
+        assert!(!told.contains("bmV3") && !told.contains("b2xk"), "{told}");
+        assert_eq!(explain("Secret", &wanted("b2xk"), &found, &found), None);
+        let mut without = wanted("b2xk");
+        without["data"] = serde_json::json!({});
+        let told = explain("ConfigMap", &without, &stamped(without.clone()), &found);
+        assert_eq!(told.as_deref(), Some("a field is no longer wanted"));
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_no_refusal() {
+        assert!(is_refusal(422) && is_refusal(400) && is_refusal(403));
+        assert!(!is_refusal(409) && !is_refusal(429) && !is_refusal(500) && !is_refusal(404));
+    }
 }
