@@ -29,6 +29,9 @@ const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-
 /// Unused connections are closed after this time: a little more than the longest usual interval.
 const IDLE: Duration = Duration::from_secs(150);
 
+/// Read buffer of a connection, which it keeps while it is unused.
+const READ_BUFFER_BYTES: usize = 16 << 10;
+
 /// Longest secret that is read from a file, in bytes.
 const MAX_SECRET_BYTES: u64 = 1 << 20;
 
@@ -201,6 +204,7 @@ impl JobClient {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(1)
+            .http1_max_buf_size(READ_BUFFER_BYTES)
             .build(connector.enable_http1().build());
         *current = Some((Built { has_tls, files }, client.clone()));
         Ok(client)

@@ -117,13 +117,31 @@ fn parse_hexadecimal(text: &[u8]) -> Result<f64, FloatError> {
     if value.is_infinite() { Err(FloatError::Range) } else { Ok(value) }
 }
 
-/// A bound in the form that is stored, when the page writes another one.
-pub(super) fn normal_bound(written: &[u8]) -> Option<String> {
+/// How a bound that the page writes is stored.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NormalBound {
+    /// As it is written.
+    Same,
+    /// With `.0` behind it.
+    WithFraction,
+    /// Otherwise.
+    Other(String),
+}
+
+pub(super) fn normal_bound(written: &[u8]) -> NormalBound {
     if is_normal_decimal(written) || written == b"+Inf" {
-        return None;
+        return NormalBound::Same;
     }
-    let normal = format_bound(parse_bound(written).ok()?);
-    (normal.as_bytes() != written).then_some(normal)
+    if (1..=6).contains(&written.len())
+        && written.iter().all(u8::is_ascii_digit)
+        && (written[0] != b'0' || written == b"0")
+    {
+        return NormalBound::WithFraction;
+    }
+    match parse_bound(written).map(format_bound) {
+        Ok(normal) if normal.as_bytes() != written => NormalBound::Other(normal),
+        _ => NormalBound::Same,
+    }
 }
 
 /// The usual bounds, recognised without reading them: `0.005`, `2.5`, `1000.0`.
@@ -164,7 +182,7 @@ pub fn format_bound(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{FloatError, format_bound, normal_bound, parse_bound, parse_value};
+    use super::{FloatError, NormalBound, format_bound, normal_bound, parse_bound, parse_value};
 
     /// Expected values from Go's `strconv.ParseFloat(s, 64)`.
     #[test]
@@ -229,10 +247,14 @@ mod tests {
     #[test]
     fn only_bounds_in_another_form_are_rewritten() {
         for text in ["0.005", "2.5", "1000.0", "0.0", "+Inf", "NaN", "-Inf", "1e-05", "not a number", ""] {
-            assert_eq!(normal_bound(text.as_bytes()), None, "{text}");
+            assert_eq!(normal_bound(text.as_bytes()), NormalBound::Same, "{text}");
         }
         let rewritten = [
             ("1", "1.0"),
+            ("0", "0.0"),
+            ("00", "0.0"),
+            ("100000", "100000.0"),
+            ("1000000", "1e+06"),
             ("0.50", "0.5"),
             ("00.5", "0.5"),
             ("0.00001", "1e-05"),
@@ -242,7 +264,12 @@ mod tests {
             ("-0", "0.0"),
         ];
         for (text, expected) in rewritten {
-            assert_eq!(normal_bound(text.as_bytes()).as_deref(), Some(expected), "{text}");
+            let normal = match normal_bound(text.as_bytes()) {
+                NormalBound::Same => text.to_owned(),
+                NormalBound::WithFraction => format!("{text}.0"),
+                NormalBound::Other(normal) => normal,
+            };
+            assert_eq!(normal, expected, "{text}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A page as rows of a batch.
 use metricsstore_model::{RawKey, RawKeyHasher, Row, Sample};
 
-use super::float::normal_bound;
+use super::float::{NormalBound, normal_bound};
 use super::parser::{Entry, ParseError, Parser, Series};
 
 /// How a page is read.
@@ -87,22 +87,35 @@ impl<'p> Page<'p> {
         }
         self.samples
             .push(Sample { timestamp_ms: explicit.unwrap_or(options.timestamp_ms), value: series.value });
-        let normal =
-            series.bound.clone().and_then(|bound| Some((normal_bound(&series.text[bound.clone()])?, bound)));
-        let Some((normal, bound)) = normal else {
+        let Some((start, end)) = rewrite(series, rewritten) else {
             self.rows.push(Row { raw_labels: series.text, key: options.hasher.key(series.text), samples });
             return None;
         };
-        let start = rewritten.len();
-        rewritten.extend_from_slice(&series.text[..bound.start]);
-        rewritten.extend_from_slice(normal.as_bytes());
-        rewritten.extend_from_slice(&series.text[bound.end..]);
         self.rows.push(Row { raw_labels: &[], key: RawKey(0), samples });
-        Some(Rewritten { row, start, end: rewritten.len() })
+        Some(Rewritten { row, start, end })
     }
 
     /// Whether the row's timestamp is the page's own.
     pub fn has_own_timestamp(&self, row: usize) -> bool {
         self.explicit.get(row).copied().unwrap_or(false)
     }
+}
+
+/// Appends the series with its bound in the form that is stored, when that is another one; says where.
+fn rewrite(series: &Series<'_>, rewritten: &mut Vec<u8>) -> Option<(usize, usize)> {
+    let bound = series.bound.clone()?;
+    let start = rewritten.len();
+    match normal_bound(&series.text[bound.clone()]) {
+        NormalBound::Same => return None,
+        NormalBound::WithFraction => {
+            rewritten.extend_from_slice(&series.text[..bound.end]);
+            rewritten.extend_from_slice(b".0");
+        }
+        NormalBound::Other(normal) => {
+            rewritten.extend_from_slice(&series.text[..bound.start]);
+            rewritten.extend_from_slice(normal.as_bytes());
+        }
+    }
+    rewritten.extend_from_slice(&series.text[bound.end..]);
+    Some((start, rewritten.len()))
 }
