@@ -53,7 +53,17 @@ impl StoredPage {
         if body.is_gzip {
             return Some(StoredPage::Gzip(body.bytes.clone()));
         }
-        snap::raw::Encoder::new().compress_vec(text).ok().map(StoredPage::Snappy)
+        let mut bytes = snap::raw::Encoder::new().compress_vec(text).ok()?;
+        bytes.shrink_to_fit();
+        Some(StoredPage::Snappy(bytes))
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            StoredPage::Gzip(bytes) => bytes.len(),
+            StoredPage::Snappy(bytes) => bytes.capacity(),
+        }
     }
 
     /// The page. It was read before, so damage is not expected; what cannot be read ends without markers.

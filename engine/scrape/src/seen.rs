@@ -40,6 +40,12 @@ impl Seen {
         self.keys.len()
     }
 
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        let page = self.page.as_ref().map_or(0, StoredPage::bytes);
+        self.keys.capacity() * size_of::<u64>() + self.flags.capacity() + page
+    }
+
     /// Whether the last page had exactly these rows, so that its text can stay.
     pub(crate) fn is_same(&self, keys: &[u64], flags: &[u8]) -> bool {
         self.page.is_some() && self.keys == keys && self.flags == flags

@@ -35,6 +35,8 @@ pub(crate) struct TargetState {
     seen: Seen,
     pub(crate) metadata: Arc<MetadataList>,
     has_reported: bool,
+    /// Counts the bytes of `seen`.
+    held: Option<Held>,
 }
 
 /// What a scrape reports.
@@ -56,20 +58,21 @@ pub(crate) struct Writer<'w> {
     pub(crate) metadata: &'w MetadataCache,
 }
 
-/// Bytes of decoded rows, counted as long as they live.
-struct Held<'w> {
-    budget: &'w Budget,
+/// Bytes that are counted as long as they live.
+#[derive(Debug)]
+struct Held {
+    budget: Budget,
     bytes: u64,
 }
 
-impl<'w> Held<'w> {
-    fn new(budget: &'w Budget, bytes: usize) -> Held<'w> {
+impl Held {
+    fn new(budget: &Budget, bytes: usize) -> Held {
         budget.add(Part::Ingest, bytes as u64);
-        Held { budget, bytes: bytes as u64 }
+        Held { budget: budget.clone(), bytes: bytes as u64 }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
         self.budget.sub(Part::Ingest, self.bytes);
     }
@@ -118,6 +121,7 @@ impl Writer<'_> {
         batch.push_report(self.hasher, timestamp_ms, report);
         self.append(batch)?;
         state.seen.untrack();
+        state.held = Some(Held::new(self.budget, state.seen.bytes()));
         state.has_reported = true;
         Ok(())
     }
@@ -169,6 +173,7 @@ impl Writer<'_> {
         state.has_reported = true;
         if !state.seen.is_same(&keys, &flags) {
             state.seen = Seen::new(keys, flags, StoredPage::new(body, &text));
+            state.held = Some(Held::new(self.budget, state.seen.bytes()));
         }
         if let Some(metadata) = self.metadata.list(&collector, &state.metadata) {
             state.metadata = metadata;

@@ -246,6 +246,21 @@ async fn refusals_are_counted_and_a_refused_series_is_new_again() {
 }
 
 #[tokio::test]
+async fn what_is_remembered_is_counted_and_given_back() {
+    let address = serve(|_| page("a 1\n")).await;
+    let store = Arc::new(MemoryStore::default());
+    let options = ScrapeOptions::new(7);
+    let budget = options.budget.clone();
+    let manager = ScrapeManager::new(store.clone(), options);
+    manager.apply(vec![job(&address)]);
+    store.wait_for_scrapes(&of_job("up"), 2).await;
+    manager.stop().await;
+    assert!((1..200).contains(&budget.counted()), "{}", budget.counted());
+    drop(manager);
+    assert_eq!(budget.counted(), 0);
+}
+
+#[tokio::test]
 async fn scrapes_are_skipped_under_pressure() {
     let address = serve(|_| page("a 1\n")).await;
     let store = Arc::new(MemoryStore::default());
