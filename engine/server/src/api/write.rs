@@ -1,0 +1,428 @@
+//! `POST /api/v1/write`: remote write 1.0.
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use metricsstore_budget::{Budget, Grant, Level, Part};
+use metricsstore_ingest::remote_write::{Decoder, Extras, MAX_DECODED_BYTES, decoded_len};
+use metricsstore_model::{Acknowledge, Append as _, AppendError, Batch, LabelBuf, Origin, Refusal, Verdicts};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::app::App;
+use crate::http::listener::Connection;
+use crate::http::reply::{Reply, empty, text};
+use crate::memory::{mebibytes, percent};
+
+/// Bytes reserved for each byte of a body before it is read: the body, what it decompresses to, the batch.
+const RESERVED_PER_BYTE: usize = 3;
+/// Requests in flight may reserve this part of the budget, but never less than one largest request.
+const SHARE: u64 = 6;
+/// Taken for the length of a body that does not say it.
+const UNKNOWN_LENGTH: usize = 4 << 20;
+/// How long a request waits for bytes or for a worker.
+const WAIT: Duration = Duration::from_secs(10);
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Writers per thread: most of them wait for one and the same sync of the log.
+const WORKERS_PER_THREAD: usize = 4;
+/// Longest label set shown in an answer, in bytes.
+const SHOWN_LABELS: usize = 512;
+
+/// Admission of remote write: bytes in flight, workers, and decoders that are kept.
+pub struct WriteDesk {
+    /// KiB that may be reserved.
+    room: Arc<Semaphore>,
+    room_kib: u32,
+    workers: Arc<Semaphore>,
+    decoders: Mutex<Vec<Decoder>>,
+    grant: Grant,
+    process_key: u64,
+}
+
+/// Bytes held until dropped.
+struct Reservation {
+    _permit: OwnedSemaphorePermit,
+    grant: Grant,
+    bytes: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.grant.release(self.bytes);
+    }
+}
+
+impl WriteDesk {
+    /// For a budget and a number of threads.
+    pub fn new(budget: &Budget, threads: u32, process_key: u64) -> WriteDesk {
+        let largest = (MAX_DECODED_BYTES as u64 * 2).min(budget.limit() / 2);
+        let room_kib = ((budget.limit() / SHARE).max(largest) / 1024).clamp(1024, 1 << 22) as u32;
+        WriteDesk {
+            room: Arc::new(Semaphore::new(room_kib as usize)),
+            room_kib,
+            workers: Arc::new(Semaphore::new(threads as usize * WORKERS_PER_THREAD)),
+            decoders: Mutex::new(Vec::new()),
+            grant: budget.grant(Part::Ingest, u64::MAX),
+            process_key,
+        }
+    }
+
+    async fn reserve(&self, bytes: usize) -> Option<Reservation> {
+        // A request larger than all the room is let through alone.
+        let kib = (bytes.div_ceil(1024) as u32).clamp(1, self.room_kib);
+        let permit = self.room.clone().acquire_many_owned(kib);
+        let permit = tokio::time::timeout(WAIT, permit).await.ok()?.ok()?;
+        self.grant.reserve(bytes as u64).ok()?;
+        Some(Reservation { _permit: permit, grant: self.grant.clone(), bytes: bytes as u64 })
+    }
+
+    fn decode<R>(
+        &self,
+        body: &[u8],
+        origin: Origin,
+        consume: impl FnOnce(&Batch<'_>, Extras) -> R,
+    ) -> Result<R, String> {
+        let kept = self.decoders.lock().pop();
+        let mut decoder = kept.unwrap_or_else(|| Decoder::new(self.process_key));
+        let result = decoder.decode(body, origin, consume).map_err(|error| error.to_string());
+        self.decoders.lock().push(decoder);
+        result
+    }
+}
+
+/// The endpoint.
+pub async fn write(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
+    match write_inner(&app, request).await {
+        Ok(()) => {
+            app.metrics.write_requests.inc();
+            empty(StatusCode::NO_CONTENT)
+        }
+        Err(reply) => *reply,
+    }
+}
+
+/// Refusals are rare and large, success is common and empty.
+type Refused = Box<Reply>;
+
+fn refuse(status: StatusCode, message: impl Into<String>) -> Refused {
+    Box::new(text(status, message.into() + "\n"))
+}
+
+fn retry(app: &App, message: impl Into<String>, seconds: u32) -> Refused {
+    app.metrics.write_busy.inc();
+    let mut reply = refuse(StatusCode::SERVICE_UNAVAILABLE, message);
+    reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    reply
+}
+
+async fn write_inner(app: &Arc<App>, request: Request<Body>) -> Result<(), Refused> {
+    if !app.options.remote_write {
+        let message = "remote write receiver needs to be enabled with --web.enable-remote-write-receiver";
+        return Err(refuse(StatusCode::NOT_FOUND, message));
+    }
+    let Some(store) = app.store().cloned() else {
+        return Err(retry(app, "replay is not finished yet, retry after 5s", 5));
+    };
+    check_host(app, &request)?;
+    check_headers(request.headers())?;
+    if app.memory.level() >= Level::RefuseWrites {
+        let used = percent(app.memory.used(), app.budget.limit());
+        let message =
+            format!("busy: memory budget {used}% used, nothing of this request was written, retry after 5s");
+        return Err(retry(app, message, 5));
+    }
+    let origin = origin_of(&request);
+    let length = body_length(request.headers())?;
+    let reservation = app.writes.reserve(length * RESERVED_PER_BYTE).await;
+    let Some(reservation) = reservation else {
+        return Err(retry(app, "busy: too many requests are being written, retry after 1s", 1));
+    };
+    let body = read_body(request.into_body(), length).await?;
+    let more = decoded_len(&body).map_err(|error| undecodable(app, &error.to_string()))?;
+    let top_up = reserve_rest(app, more, length).await?;
+    let worker = app.writes.workers.clone().acquire_owned();
+    let Ok(Ok(worker)) = tokio::time::timeout(WAIT, worker).await else {
+        return Err(retry(app, "busy: too many requests are being written, retry after 1s", 1));
+    };
+    let task_app = app.clone();
+    let task = tokio::task::spawn_blocking(move || {
+        let _held = (reservation, top_up, worker);
+        task_app.writes.decode(&body, origin, |batch, extras| {
+            store.append(batch, Acknowledge::Durable).map(|verdicts| judge(batch, extras, verdicts))
+        })
+    });
+    let decoded = task
+        .await
+        .map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR, format!("the write failed: {error}")))?;
+    match decoded.map_err(|message| undecodable(app, &message))? {
+        Ok(None) => Ok(()),
+        Ok(Some(judgement)) => Err(refuse(StatusCode::BAD_REQUEST, judgement.text(app))),
+        Err(AppendError::Busy { reason, retry_after_seconds }) => {
+            let error = AppendError::Busy { reason, retry_after_seconds };
+            Err(retry(app, error.to_string(), retry_after_seconds))
+        }
+        Err(error) => Err(retry(app, format!("{error}; nothing was acknowledged, retry after 5s"), 5)),
+    }
+}
+
+fn undecodable(app: &App, message: &str) -> Refused {
+    app.metrics.write_undecodable.inc();
+    refuse(StatusCode::BAD_REQUEST, message)
+}
+
+/// With two or more replicas only requests that name this very pod are taken: a write to the Service in front of
+/// them would reach one copy and starve the others.
+fn check_host(app: &App, request: &Request<Body>) -> Result<(), Refused> {
+    let runtime = app.runtime.lock();
+    let Some(rule) = &runtime.config.remote_write else { return Ok(()) };
+    let host = request
+        .headers()
+        .get(header::HOST)
+        .and_then(|value| value.to_str().ok())
+        .or_else(|| request.uri().host())
+        .unwrap_or("");
+    let Some(connection) = request.extensions().get::<Connection>() else { return Ok(()) };
+    if rule.own_host.admits(host, &app.memory.hostname, connection.local.ip()) {
+        return Ok(());
+    }
+    app.metrics.write_wrong_host.inc();
+    Err(refuse(
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!(
+            "{host:?} does not name one replica, and every replica needs every sample; send to each of {}",
+            rule.addresses.join(", ")
+        ),
+    ))
+}
+
+fn check_headers(headers: &HeaderMap) -> Result<(), Refused> {
+    let of = |name| headers.get(name).map_or("", |value: &HeaderValue| value.to_str().unwrap_or("?"));
+    let unsupported = |message: String| Err(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    // Both headers may be absent: senders of the first days left them out.
+    let encoding = of(header::CONTENT_ENCODING);
+    if !matches!(encoding, "" | "snappy") {
+        return unsupported(format!("content encoding {encoding:?} is not supported: send snappy"));
+    }
+    let content_type = of(header::CONTENT_TYPE);
+    let mut parts = content_type.split(';').map(str::trim);
+    if !matches!(parts.next(), Some("" | "application/x-protobuf")) {
+        return unsupported(format!(
+            "content type {content_type:?} is not supported: send application/x-protobuf"
+        ));
+    }
+    for parameter in parts {
+        if let Some(("proto", message)) = parameter.split_once('=')
+            && message != "prometheus.WriteRequest"
+        {
+            return unsupported(format!(
+                "protobuf message {message:?} is not supported in this version: send prometheus.WriteRequest"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Stands for a sender: its address, so that a reconnect is the same sender.
+fn origin_of(request: &Request<Body>) -> Origin {
+    let Some(connection) = request.extensions().get::<Connection>() else { return Origin::RemoteWrite(0) };
+    let mut hasher = DefaultHasher::new();
+    connection.peer.ip().hash(&mut hasher);
+    Origin::RemoteWrite(hasher.finish())
+}
+
+fn body_length(headers: &HeaderMap) -> Result<usize, Refused> {
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    match declared.map(str::parse::<usize>) {
+        None => Ok(UNKNOWN_LENGTH),
+        Some(Ok(length)) if length <= MAX_DECODED_BYTES => Ok(length),
+        Some(_) => Err(too_large()),
+    }
+}
+
+fn too_large() -> Refused {
+    refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large: send smaller requests")
+}
+
+async fn read_body(mut body: Body, length: usize) -> Result<Bytes, Refused> {
+    let mut read = BytesMut::new();
+    let reading = async {
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| refuse(StatusCode::BAD_REQUEST, error.to_string()))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if read.len() + data.len() > length {
+                return Err(too_large());
+            }
+            if read.is_empty() && data.len() == length {
+                return Ok(data);
+            }
+            read.extend_from_slice(&data);
+        }
+        Ok(read.freeze())
+    };
+    tokio::time::timeout(BODY_TIMEOUT, reading)
+        .await
+        .unwrap_or_else(|_| Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")))
+}
+
+/// Highly compressed bodies decode to more than was reserved; the difference is reserved now.
+async fn reserve_rest(app: &App, decoded: usize, length: usize) -> Result<Option<Reservation>, Refused> {
+    let needed = length + decoded + decoded / 2;
+    let missing = needed.saturating_sub(length * RESERVED_PER_BYTE);
+    if missing == 0 {
+        return Ok(None);
+    }
+    match app.writes.reserve(missing).await {
+        Some(reservation) => Ok(Some(reservation)),
+        None => Err(retry(app, "busy: too many requests are being written, retry after 1s", 1)),
+    }
+}
+
+/// What was refused of a request.
+#[derive(Debug, PartialEq, Eq)]
+struct Judgement {
+    series: usize,
+    samples: u32,
+    written: u32,
+    written_series: usize,
+    /// Refused series for lack of memory.
+    by_budget: u32,
+    /// Refused samples by reason.
+    by_reason: BTreeMap<String, u32>,
+    histograms: u32,
+    example: Option<String>,
+}
+
+/// `None` when everything was written.
+fn judge(batch: &Batch<'_>, extras: Extras, verdicts: Verdicts) -> Option<Judgement> {
+    if verdicts.refused.is_empty() && extras.histograms_refused == 0 {
+        return None;
+    }
+    let mut judgement = Judgement {
+        series: batch.rows.len(),
+        samples: batch.samples.len() as u32,
+        written: verdicts.written,
+        written_series: batch.rows.len(),
+        by_budget: 0,
+        by_reason: BTreeMap::new(),
+        histograms: extras.histograms_refused,
+        example: None,
+    };
+    for refused in &verdicts.refused {
+        let Some(row) = batch.rows.get(refused.row as usize) else { continue };
+        if refused.sample.is_none() {
+            judgement.written_series -= 1;
+        }
+        match &refused.refusal {
+            Refusal::SeriesBudget => judgement.by_budget += 1,
+            reason => {
+                let samples = if refused.sample.is_some() { 1 } else { row.samples.len() as u32 };
+                *judgement.by_reason.entry(reason.to_string()).or_default() += samples;
+                let shown = || show_labels(batch, row.raw_labels);
+                judgement.example = judgement.example.take().or_else(shown);
+            }
+        }
+    }
+    Some(judgement)
+}
+
+fn show_labels(batch: &Batch<'_>, raw_labels: &[u8]) -> Option<String> {
+    let mut labels = LabelBuf::new();
+    batch.decoder.decode(raw_labels, &mut labels).ok()?;
+    let mut text = labels.to_string();
+    if let Some((cut, _)) = text.char_indices().find(|(at, _)| *at >= SHOWN_LABELS) {
+        text.truncate(cut);
+        text.push('…');
+    }
+    Some(text)
+}
+
+impl Judgement {
+    fn text(&self, app: &App) -> String {
+        self.words(app.budget.limit(), app.memory.used())
+    }
+
+    fn words(&self, budget: u64, used: u64) -> String {
+        let mut parts = Vec::new();
+        if self.by_budget > 0 {
+            parts.push(format!(
+                "{} of {} series refused: memory budget {} is {}% used and new series are not accepted above \
+                 93%; {} were written; existing series continue",
+                self.by_budget,
+                self.series,
+                mebibytes(budget),
+                percent(used, budget),
+                self.written_series,
+            ));
+        }
+        let refused: u32 = self.by_reason.values().sum();
+        if refused > 0 {
+            let reasons: Vec<String> =
+                self.by_reason.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            let example =
+                self.example.as_ref().map_or_else(String::new, |labels| format!(" (first: {labels})"));
+            parts.push(format!(
+                "{refused} of {} samples refused: {}{example}; {} were written",
+                self.samples,
+                reasons.join(", "),
+                self.written
+            ));
+        }
+        if self.histograms > 0 {
+            parts.push(format!(
+                "{} native histograms refused: not supported in this version; {} samples were written",
+                self.histograms, self.written
+            ));
+        }
+        parts.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Judgement, check_headers};
+    use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_refusal_for_memory_reads_as_the_contract_says() {
+        let judgement = Judgement {
+            series: 2000,
+            samples: 2000,
+            written: 1997,
+            written_series: 1997,
+            by_budget: 3,
+            by_reason: BTreeMap::new(),
+            histograms: 0,
+            example: None,
+        };
+        assert_eq!(
+            judgement.words(1_932_735_283, 1_816_771_166),
+            "3 of 2000 series refused: memory budget 1843Mi is 94% used and new series are not accepted above \
+             93%; 1997 were written; existing series continue"
+        );
+    }
+
+    #[test]
+    fn only_snappy_and_the_first_protobuf_message_are_taken() {
+        let status = |content_type: &'static str, encoding: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
+            check_headers(&headers).map_err(|reply| reply.status())
+        };
+        let wrong = Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        assert_eq!(status("application/x-protobuf", "snappy"), Ok(()));
+        assert_eq!(status("application/x-protobuf;proto=prometheus.WriteRequest", "snappy"), Ok(()));
+        assert_eq!(status("application/x-protobuf;proto=io.prometheus.write.v2.Request", "snappy"), wrong);
+        assert_eq!(status("application/json", "snappy"), wrong);
+        assert_eq!(status("application/x-protobuf", "zstd"), wrong);
+        assert!(check_headers(&HeaderMap::new()).is_ok());
+    }
+}

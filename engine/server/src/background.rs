@@ -1,0 +1,126 @@
+//! Threads that run beside the requests: the budget controller and the store's maintenance.
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use metricsstore_budget::Level;
+use metricsstore_storage::Store;
+use parking_lot::{Condvar, Mutex};
+
+use crate::app::App;
+use crate::memory::{level_name, mebibytes, percent, purge};
+
+/// Time between two measurements of memory.
+const MEASURE_INTERVAL: Duration = Duration::from_millis(250);
+/// Time between two ticks of maintenance.
+const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
+/// Least time between two purges of the allocator.
+const PURGE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Asks threads to end and wakes them.
+#[derive(Debug, Default)]
+struct Stop {
+    asked: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Stop {
+    /// Waits; false when the end was asked for.
+    fn pause(&self, time: Duration) -> bool {
+        let mut asked = self.asked.lock();
+        if !*asked {
+            self.wake.wait_for(&mut asked, time);
+        }
+        !*asked
+    }
+}
+
+/// A thread that ends when it is told to.
+pub struct Worker {
+    stop: Arc<Stop>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    fn start(
+        name: &str,
+        interval: Duration,
+        mut tick: impl FnMut() + Send + 'static,
+    ) -> std::io::Result<Worker> {
+        let stop = Arc::new(Stop::default());
+        let theirs = stop.clone();
+        let handle = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            while theirs.pause(interval) {
+                tick();
+            }
+        })?;
+        Ok(Worker { stop, handle: Some(handle) })
+    }
+
+    /// Ends the thread and waits for the tick that runs.
+    pub fn end(mut self) {
+        *self.stop.asked.lock() = true;
+        self.stop.wake.notify_all();
+        if let Some(handle) = self.handle.take() {
+            // A panic in the thread was already reported when it happened.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Measures memory and tells the store how full the budget is.
+pub fn controller(app: Arc<App>) -> std::io::Result<Worker> {
+    let mut purged = Instant::now();
+    Worker::start("controller", MEASURE_INTERVAL, move || {
+        let changed = app.memory.measure(&app.budget, &app.runtime.lock().config);
+        let level = app.memory.level();
+        if let Some(store) = app.store() {
+            store.set_pressure(level);
+        }
+        if changed.is_some() {
+            app.metrics.pressure_changes.inc();
+            report(&app, level);
+        }
+        if level >= Level::Shrink && purged.elapsed() >= PURGE_INTERVAL {
+            purge();
+            purged = Instant::now();
+        }
+    })
+}
+
+fn report(app: &App, level: Level) {
+    let (used, budget) = (app.memory.used(), app.budget.limit());
+    let numbers = format!("{}% of {} used", percent(used, budget), mebibytes(budget));
+    let level_name = level_name(level);
+    if level >= Level::RefuseSeries {
+        tracing::error!(
+            level = level_name,
+            numbers,
+            "memory is short: new work is refused; raise the memory limit or send fewer series"
+        );
+    } else if level >= Level::RefuseQueries {
+        tracing::warn!(level = level_name, numbers, "memory is short: heavy queries wait");
+    } else {
+        tracing::info!(level = level_name, numbers, "memory pressure changed");
+    }
+}
+
+/// Calls the store's maintenance about every second.
+pub fn maintenance(store: Arc<Store>) -> std::io::Result<Worker> {
+    let mut last_error = String::new();
+    Worker::start("maintenance", MAINTAIN_INTERVAL, move || match store.maintain() {
+        Ok(_) => {
+            if !last_error.is_empty() {
+                tracing::info!("maintenance works again");
+                last_error.clear();
+            }
+        }
+        Err(error) => {
+            let text = error.to_string();
+            if text != last_error {
+                tracing::error!(error = %text, "maintenance failed and is tried again");
+                last_error = text;
+            }
+        }
+    })
+}

@@ -1,0 +1,359 @@
+//! The command line: one table of flags, Prometheus' names where Prometheus has the flag.
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::suggest;
+
+/// What a flag takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// One value; the last one counts.
+    Value,
+    /// Any number of values.
+    List,
+    /// `--name` and `--no-name`.
+    Switch,
+}
+
+struct Spec {
+    name: &'static str,
+    kind: Kind,
+    /// The name that switches a switch off.
+    negation: &'static str,
+    default: &'static str,
+    help: &'static str,
+}
+
+const fn value(name: &'static str, default: &'static str, help: &'static str) -> Spec {
+    Spec { name, kind: Kind::Value, negation: "", default, help }
+}
+
+const fn list(name: &'static str, default: &'static str, help: &'static str) -> Spec {
+    Spec { name, kind: Kind::List, negation: "", default, help }
+}
+
+macro_rules! switch {
+    ($name:literal, $help:literal) => {
+        Spec {
+            name: $name,
+            kind: Kind::Switch,
+            negation: concat!("no-", $name),
+            default: "false",
+            help: $help,
+        }
+    };
+}
+
+const SERVE: &[Spec] = &[
+    value("config.file", "", "Prometheus configuration file; without one the engine scrapes itself"),
+    value("storage.tsdb.path", "data/", "Data directory"),
+    value("storage.tsdb.retention.time", "15d", "How long samples are kept; 0s keeps everything"),
+    value(
+        "storage.tsdb.min-block-duration",
+        "2h",
+        "A series may lag behind the newest sample by half of this",
+    ),
+    value(
+        "storage.tsdb.max-block-duration",
+        "",
+        "Upper end of the span one sealed file covers after merging",
+    ),
+    value("storage.wal-sync", "commit", "When a write is acknowledged: commit (after fdatasync) or interval"),
+    value("storage.block-format", "native", "Format of what is kept: native"),
+    list("web.listen-address", "0.0.0.0:9090", "Address of the API; repeatable"),
+    value("web.external-url", "", "URL under which the engine is reachable from outside"),
+    value("web.route-prefix", "", "Prefix of all routes; by default the path of --web.external-url"),
+    value("web.cors.origin", ".*", "Regular expression of origins that browsers may read answers from"),
+    value("web.max-connections", "512", "Simultaneous connections per listener"),
+    switch!("web.enable-remote-write-receiver", "Take remote write at /api/v1/write"),
+    switch!("web.enable-lifecycle", "Reload and quit by HTTP on the web listener"),
+    value("query.timeout", "2m", "Longest time a query may take"),
+    value("query.max-concurrency", "20", "Queries that run at once; others wait"),
+    value("query.max-samples", "50000000", "Samples one query may hold in memory"),
+    value("query.lookback-delta", "5m", "How far an instant selector looks back"),
+    list("enable-feature", "", "Feature names of Prometheus, comma-separated; repeatable"),
+    value("log.level", "info", "debug, info, warn or error"),
+    value("log.format", "logfmt", "logfmt or json"),
+    value("memory.budget", "", "Share of the memory limit (90%) or a quantity (1500Mi)"),
+    value("cpu.threads", "", "Worker threads; by default the CPU limit rounded up"),
+    value(
+        "ops.listen-address",
+        "",
+        "Address of the operations listener; 0.0.0.0:9091 when a token file is set",
+    ),
+    value("ops.token-file", "", "File with the bearer token of the operations listener"),
+    value("runtime.config-file", "", "engine.yaml: what may change without a restart"),
+];
+
+/// Flags of Prometheus, and of later versions, that would do nothing here today: naming one is an error.
+const UNSUPPORTED: &[&str] = &[
+    "agent",
+    "alertmanager.drain-notification-queue-on-shutdown",
+    "alertmanager.notification-batch-size",
+    "alertmanager.notification-queue-capacity",
+    "auto-gomaxprocs",
+    "auto-gomemlimit",
+    "auto-gomemlimit.ratio",
+    "auto-gomemlimit.refresh-interval",
+    "config.auto-reload",
+    "config.auto-reload-interval",
+    "rules.alert.for-grace-period",
+    "rules.alert.for-outage-tolerance",
+    "rules.alert.resend-delay",
+    "rules.max-concurrent-evals",
+    "scrape.adjust-timestamps",
+    "scrape.discovery-reload-interval",
+    "scrape.timestamp-tolerance",
+    "storage.agent.path",
+    "storage.remote.flush-deadline",
+    "storage.remote.read-concurrent-limit",
+    "storage.remote.read-max-bytes-in-frame",
+    "storage.remote.read-sample-limit",
+    "storage.tsdb.allow-overlapping-compaction",
+    "storage.tsdb.block-reload-interval",
+    "storage.tsdb.delay-compact-file.path",
+    "storage.tsdb.delayed-compaction.max-percent",
+    "storage.tsdb.head-chunks-write-queue-size",
+    "storage.tsdb.max-block-chunk-segment-size",
+    "storage.tsdb.no-lockfile",
+    "storage.tsdb.retention.size",
+    "storage.tsdb.samples-per-chunk",
+    "storage.tsdb.wal-compression",
+    "storage.tsdb.wal-compression-type",
+    "storage.tsdb.wal-segment-size",
+    "web.config.file",
+    "web.console.libraries",
+    "web.console.templates",
+    "web.enable-admin-api",
+    "web.enable-otlp-receiver",
+    "web.max-notifications-subscribers",
+    "web.page-title",
+    "web.read-timeout",
+    "web.remote-write-receiver.accepted-protobuf-messages",
+    "web.search.max-limit",
+    "web.user-assets",
+    "write-documentation",
+];
+
+/// What the command line asks for.
+pub enum Invocation {
+    /// `metricsstore serve`.
+    Serve(Flags),
+    /// `metricsstore check config FILE`.
+    CheckConfig(String),
+}
+
+/// Why the command line is not understood, or what it asked to print.
+#[derive(Debug, thiserror::Error)]
+pub enum FlagError {
+    /// Not understood: one sentence.
+    #[error("{0}")]
+    Wrong(String),
+    /// `--help`, `--version`: text to print, which is no failure.
+    #[error("{0}")]
+    Print(String),
+}
+
+/// Every flag of `serve` with its value, given or default.
+#[derive(Debug, Clone)]
+pub struct Flags {
+    values: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Flags {
+    /// The value of a flag; empty when it has none.
+    pub fn get(&self, name: &str) -> &str {
+        self.list(name).last().map_or("", String::as_str)
+    }
+
+    /// All values of a repeatable flag.
+    pub fn list(&self, name: &str) -> &[String] {
+        self.values.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a switch is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.get(name) == "true"
+    }
+
+    /// Names and values, sorted by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.values.iter().map(|(name, values)| (*name, values.join(",")))
+    }
+}
+
+/// Reads a command line, the program's name first.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, FlagError> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    refuse_unsupported(&args)?;
+    let matches = command().try_get_matches_from(args).map_err(explain)?;
+    match matches.subcommand() {
+        Some(("serve", serve)) => Ok(Invocation::Serve(collect(serve))),
+        Some(("check", check)) => {
+            let file = check.subcommand_matches("config").and_then(|config| config.get_one::<String>("file"));
+            Ok(Invocation::CheckConfig(file.cloned().unwrap_or_default()))
+        }
+        _ => Err(FlagError::Wrong(
+            "say what to do: metricsstore serve, or metricsstore check config FILE".into(),
+        )),
+    }
+}
+
+fn command() -> Command {
+    let serve = SERVE.iter().fold(
+        Command::new("serve").about("Scrapes, stores and answers").disable_version_flag(true),
+        |command, spec| match spec.kind {
+            Kind::Switch => command.arg(switch_arg(spec)).arg(negation(spec)),
+            Kind::Value | Kind::List => command.arg(value_arg(spec)),
+        },
+    );
+    let config = Command::new("config").about("Reads a configuration file and says what is wrong with it");
+    Command::new("metricsstore")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A time series database that speaks Prometheus")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(serve)
+        .subcommand(
+            Command::new("check")
+                .about("Checks files without starting")
+                .subcommand_required(true)
+                .subcommand(config.arg(Arg::new("file").required(true).value_name("FILE"))),
+        )
+}
+
+fn value_arg(spec: &Spec) -> Arg {
+    let arg =
+        Arg::new(spec.name).long(spec.name).help(spec.help).value_name("VALUE").allow_hyphen_values(true);
+    let arg = if spec.kind == Kind::List {
+        arg.action(ArgAction::Append)
+    } else {
+        arg.action(ArgAction::Set).overrides_with(spec.name)
+    };
+    if spec.default.is_empty() { arg } else { arg.default_value(spec.default) }
+}
+
+fn switch_arg(spec: &Spec) -> Arg {
+    let overridden = [spec.negation, spec.name];
+    Arg::new(spec.name)
+        .long(spec.name)
+        .help(spec.help)
+        .action(ArgAction::SetTrue)
+        .overrides_with_all(overridden)
+}
+
+fn negation(spec: &Spec) -> Arg {
+    let overridden = [spec.negation, spec.name];
+    Arg::new(spec.negation)
+        .long(spec.negation)
+        .hide(true)
+        .action(ArgAction::SetTrue)
+        .overrides_with_all(overridden)
+}
+
+fn collect(matches: &ArgMatches) -> Flags {
+    let of = |spec: &Spec| match spec.kind {
+        Kind::Switch => vec![matches.get_flag(spec.name).to_string()],
+        Kind::Value | Kind::List => {
+            matches.get_many::<String>(spec.name).map_or_else(Vec::new, |values| values.cloned().collect())
+        }
+    };
+    Flags { values: SERVE.iter().map(|spec| (spec.name, of(spec))).collect() }
+}
+
+fn refuse_unsupported(args: &[OsString]) -> Result<(), FlagError> {
+    for arg in args.iter().skip(1).filter_map(|arg| arg.to_str()) {
+        let Some(flag) = arg.strip_prefix("--") else { continue };
+        let name = flag.split_once('=').map_or(flag, |(name, _)| name);
+        if UNSUPPORTED.iter().any(|known| name == *known || name.strip_prefix("no-") == Some(known)) {
+            return Err(FlagError::Wrong(format!("--{name} is not supported in this version; remove it")));
+        }
+    }
+    Ok(())
+}
+
+fn explain(error: clap::Error) -> FlagError {
+    use clap::error::{ContextKind, ContextValue};
+    let given = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => FlagError::Print(error.render().to_string()),
+        ErrorKind::UnknownArgument => {
+            let typed = given(ContextKind::InvalidArg);
+            let name = typed.trim_start_matches('-');
+            if typed.starts_with('-') {
+                let known = SERVE.iter().map(|spec| spec.name).chain(["help", "version"]);
+                let text = match suggest::nearest(name, known) {
+                    Some(near) => format!("unknown flag \"{typed}\", did you mean \"--{near}\"?"),
+                    None => format!("unknown flag \"{typed}\"; metricsstore serve --help lists them"),
+                };
+                FlagError::Wrong(text)
+            } else {
+                FlagError::Wrong(format!("unexpected argument {typed:?}"))
+            }
+        }
+        _ => {
+            let text = error.render().to_string();
+            let first = text.lines().next().unwrap_or_default();
+            FlagError::Wrong(first.trim_start_matches("error: ").to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FlagError, Flags, Invocation, parse};
+
+    fn serve(args: &[&str]) -> Result<Flags, String> {
+        let args = ["metricsstore", "serve"].iter().chain(args).map(Into::into);
+        match parse(args) {
+            Ok(Invocation::Serve(flags)) => Ok(flags),
+            Ok(Invocation::CheckConfig(_)) => Err("not serve".into()),
+            Err(FlagError::Wrong(text) | FlagError::Print(text)) => Err(text),
+        }
+    }
+
+    #[test]
+    fn a_value_may_follow_an_equals_sign_or_a_space() {
+        let flags = serve(&["--storage.tsdb.path=/a", "--query.timeout", "30s"]).unwrap();
+        assert_eq!((flags.get("storage.tsdb.path"), flags.get("query.timeout")), ("/a", "30s"));
+        assert_eq!(flags.get("storage.tsdb.retention.time"), "15d");
+    }
+
+    #[test]
+    fn the_last_of_a_switch_and_its_negation_counts() {
+        let on = "--web.enable-lifecycle";
+        let off = "--no-web.enable-lifecycle";
+        assert!(serve(&[on]).unwrap().is_on("web.enable-lifecycle"));
+        assert!(!serve(&[on, off]).unwrap().is_on("web.enable-lifecycle"));
+        assert!(serve(&[off, on]).unwrap().is_on("web.enable-lifecycle"));
+        assert!(!serve(&[]).unwrap().is_on("web.enable-lifecycle"));
+    }
+
+    #[test]
+    fn an_unknown_flag_names_the_nearest_known_one() {
+        assert_eq!(
+            serve(&["--web.listen-addres=:1"]).unwrap_err(),
+            r#"unknown flag "--web.listen-addres", did you mean "--web.listen-address"?"#
+        );
+    }
+
+    #[test]
+    fn a_flag_without_a_function_here_is_refused() {
+        assert_eq!(
+            serve(&["--storage.tsdb.retention.size=5GB"]).unwrap_err(),
+            "--storage.tsdb.retention.size is not supported in this version; remove it"
+        );
+    }
+
+    #[test]
+    fn repeatable_flags_collect_and_replace_the_default() {
+        let flags = serve(&["--web.listen-address=a:1", "--web.listen-address=b:2"]).unwrap();
+        assert_eq!(flags.list("web.listen-address"), ["a:1", "b:2"]);
+    }
+}

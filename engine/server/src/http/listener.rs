@@ -1,0 +1,105 @@
+//! Listening sockets: a bounded number of connections, a deadline for request heads, a graceful end.
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tower::ServiceExt as _;
+
+/// How long a client may take to send the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause after a failed accept (no file descriptors left), so that it is no busy loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Both ends of the connection that a request came by; an extension of every request.
+#[derive(Debug, Clone, Copy)]
+pub struct Connection {
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The address it reached.
+    pub local: SocketAddr,
+}
+
+/// Binds an address; the error is one sentence.
+pub async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, String> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| format!("cannot listen on {address}: {error}; choose another --{flag}"))
+}
+
+/// Serves until `stop` says true, then ends idle connections and waits for the busy ones, at most `grace`.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    max_connections: usize,
+    mut stop: watch::Receiver<bool>,
+    grace: Duration,
+) {
+    let slots = Arc::new(Semaphore::new(max_connections));
+    let graceful = GracefulShutdown::new();
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else { break };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        if let Some(connection) = prepare(stream, peer, &router) {
+            let watched = graceful.watch(connection);
+            tokio::spawn(async move {
+                if let Err(error) = watched.await {
+                    tracing::debug!(%error, %peer, "connection ended");
+                }
+                drop(slot);
+            });
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(grace, graceful.shutdown()).await.is_err() {
+        tracing::warn!("requests were still running at the end and are cut off");
+    }
+}
+
+/// One connection with the router behind it, not yet driven.
+fn prepare(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: &Router,
+) -> Option<impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> + Send + 'static> {
+    // Answers are written at once; waiting to fill a packet only delays them.
+    stream.set_nodelay(true).ok()?;
+    let connection = Connection { peer, local: stream.local_addr().ok()? };
+    let router = router.clone();
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let router = router.clone();
+        async move {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(connection);
+            Ok::<_, Infallible>(match router.oneshot(request).await {
+                Ok(reply) => reply,
+                Err(never) => match never {},
+            })
+        }
+    });
+    Some(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service),
+    )
+}

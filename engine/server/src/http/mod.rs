@@ -1,0 +1,5 @@
+//! HTTP as all endpoints share it: the listeners, parameters, answers, compression, CORS.
+pub mod layers;
+pub mod listener;
+pub mod params;
+pub mod reply;

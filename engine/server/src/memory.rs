@@ -1,0 +1,211 @@
+//! The memory budget of the whole process: measured several times a second, turned into a level of pressure with
+//! hysteresis, reported to the store.
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use metricsstore_budget::{Budget, Level};
+use metricsstore_contract::{BudgetPolicy, EngineConfig, budget_bytes};
+use tikv_jemalloc_ctl::{Access as _, AsName as _, epoch, stats};
+
+use crate::cgroup::{Cgroup, machine_bytes, own_anonymous_bytes};
+
+/// Levels by their number.
+const LEVELS: [Level; 6] = [
+    Level::Normal,
+    Level::Shrink,
+    Level::SealEarly,
+    Level::RefuseQueries,
+    Level::RefuseSeries,
+    Level::RefuseWrites,
+];
+/// Share of the budget from which each level above normal holds, in per cent.
+const THRESHOLDS: [u64; 5] = [70, 80, 88, 93, 97];
+/// A level ends this many per cent below where it began.
+const HYSTERESIS: u64 = 3;
+/// Time after which unused pages go back to the system.
+const DECAY_MS: isize = 2000;
+
+/// What was measured last.
+#[derive(Debug)]
+pub struct Memory {
+    /// The machine's name, in a cluster the pod's.
+    pub hostname: String,
+    cgroup: Cgroup,
+    policy: Option<BudgetPolicy>,
+    machine_bytes: u64,
+    limit: AtomicU64,
+    used: AtomicU64,
+    level: AtomicU8,
+}
+
+impl Memory {
+    /// Before the first measurement; `policy` is `--memory.budget`.
+    pub fn new(policy: Option<BudgetPolicy>) -> Memory {
+        let memory = Memory {
+            hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            cgroup: Cgroup::of_self(),
+            policy,
+            machine_bytes: machine_bytes(),
+            limit: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            level: AtomicU8::new(0),
+        };
+        memory.limit.store(memory.cgroup.memory_limit().unwrap_or(0), Relaxed);
+        memory
+    }
+
+    /// The budget that the live limit and the rule in force give.
+    pub fn budget_bytes(&self, runtime: &EngineConfig) -> u64 {
+        let limit = self.limit();
+        match &runtime.budget {
+            Some(budget) => budget.under(limit, self.machine_bytes),
+            None => budget_bytes(self.policy.unwrap_or_default(), limit, self.machine_bytes),
+        }
+    }
+
+    /// The live cgroup limit.
+    pub fn limit(&self) -> Option<u64> {
+        Some(self.limit.load(Relaxed)).filter(|limit| *limit > 0)
+    }
+
+    /// Without a limit the group may be shared with strangers, so only this process counts.
+    fn measure_used(&self) -> u64 {
+        let of_group = self.limit().and_then(|_| self.cgroup.memory_used());
+        of_group.unwrap_or_else(own_anonymous_bytes)
+    }
+
+    /// The CPU limit of the group and the machine's processors.
+    pub fn cpus(&self) -> (Option<metricsstore_contract::Quantity>, u32) {
+        let machine = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        (self.cgroup.cpu_limit(), machine)
+    }
+
+    /// Bytes that count against the budget.
+    pub fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// The level in force.
+    pub fn level(&self) -> Level {
+        LEVELS[usize::from(self.level.load(Relaxed)).min(LEVELS.len() - 1)]
+    }
+
+    /// `busy: …` with numbers.
+    pub fn busy_text(&self, what: &str, above: u64) -> String {
+        format!(
+            "busy: memory is short and {what} are not accepted above {above}% of the budget, retry after 5s"
+        )
+    }
+
+    /// Measures, works out budget and level; returns the level when it changed.
+    pub fn measure(&self, budget: &Budget, runtime: &EngineConfig) -> Option<Level> {
+        self.limit.store(self.cgroup.memory_limit().unwrap_or(0), Relaxed);
+        budget.set_limit(self.budget_bytes(runtime));
+        let used = self.measure_used();
+        self.used.store(used, Relaxed);
+        let before = self.level();
+        let level = next_level(before, used, budget.limit());
+        self.level.store(level as u8, Relaxed);
+        (level != before).then_some(level)
+    }
+}
+
+/// The level that follows `before`: up as soon as a threshold is reached, down only some way below it.
+fn next_level(before: Level, used: u64, budget: u64) -> Level {
+    let percent = percent(used, budget);
+    let reached = THRESHOLDS.iter().filter(|&&at| percent >= at).count();
+    let held = THRESHOLDS.iter().filter(|&&at| percent + HYSTERESIS >= at).count();
+    LEVELS[reached.max(held.min(before as usize))]
+}
+
+/// Whole per cent of a budget, rounded down.
+pub fn percent(used: u64, budget: u64) -> u64 {
+    (u128::from(used) * 100 / u128::from(budget.max(1))) as u64
+}
+
+/// Bytes as whole mebibytes: `1843Mi`.
+pub fn mebibytes(bytes: u64) -> String {
+    format!("{}Mi", bytes >> 20)
+}
+
+/// Name of a level in metrics and runtime info.
+pub fn level_name(level: Level) -> &'static str {
+    match level {
+        Level::Normal => "normal",
+        Level::Shrink => "shrink",
+        Level::SealEarly => "seal_early",
+        Level::RefuseQueries => "refuse_queries",
+        Level::RefuseSeries => "refuse_series",
+        Level::RefuseWrites => "refuse_writes",
+    }
+}
+
+/// The allocator's own figures, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Heap {
+    /// In use by the engine.
+    pub allocated: u64,
+    /// In pages that hold at least one allocation.
+    pub active: u64,
+    /// Mapped and touched.
+    pub resident: u64,
+}
+
+/// Reads them.
+pub fn heap() -> Heap {
+    // The epoch refreshes the figures; without statistics compiled in all of them are zero.
+    let _ = epoch::advance();
+    let of = |bytes: Result<usize, tikv_jemalloc_ctl::Error>| bytes.unwrap_or(0) as u64;
+    Heap {
+        allocated: of(stats::allocated::read()),
+        active: of(stats::active::read()),
+        resident: of(stats::resident::read()),
+    }
+}
+
+/// Lets the allocator give unused pages back by itself, soon.
+pub fn tune_allocator() {
+    let settings = [
+        tikv_jemalloc_ctl::background_thread::write(true),
+        b"arenas.dirty_decay_ms\0".as_slice().name().write(DECAY_MS),
+        b"arenas.muzzy_decay_ms\0".as_slice().name().write(0isize),
+    ];
+    for error in settings.into_iter().filter_map(Result::err) {
+        tracing::warn!(%error, "the allocator does not take a setting");
+    }
+}
+
+/// Gives unused pages back at once.
+pub fn purge() {
+    let arenas: u32 = b"arenas.narenas\0".as_slice().name().read().unwrap_or(0);
+    for arena in 0..arenas.min(1024) {
+        let name = format!("arena.{arena}.dirty_decay_ms\0");
+        let name = name.as_bytes().name();
+        // Zero purges; arenas that were never used refuse, which is fine.
+        if name.write(0isize).is_ok() {
+            let _ = name.write(DECAY_MS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{next_level, percent};
+    use metricsstore_budget::Level;
+
+    #[test]
+    fn a_level_begins_at_its_threshold_and_ends_three_per_cent_below() {
+        assert_eq!(next_level(Level::Normal, 69, 100), Level::Normal);
+        assert_eq!(next_level(Level::Normal, 70, 100), Level::Shrink);
+        assert_eq!(next_level(Level::Normal, 98, 100), Level::RefuseWrites);
+        assert_eq!(next_level(Level::RefuseSeries, 91, 100), Level::RefuseSeries);
+        assert_eq!(next_level(Level::RefuseSeries, 89, 100), Level::RefuseQueries);
+        assert_eq!(next_level(Level::RefuseWrites, 10, 100), Level::Normal);
+    }
+
+    #[test]
+    fn per_cent_round_down_and_survive_any_size() {
+        assert_eq!(percent(1_816_771_166, 1_932_735_283), 94);
+        assert_eq!(percent(u64::MAX, u64::MAX), 100);
+        assert_eq!(percent(5, 0), 500);
+    }
+}
