@@ -10,6 +10,8 @@ pub mod engines;
 pub mod error;
 #[cfg(test)]
 pub mod fixtures;
+#[cfg(test)]
+mod golden;
 pub mod metrics;
 pub mod options;
 pub mod plan;

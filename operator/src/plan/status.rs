@@ -170,9 +170,8 @@ fn moving(outcome: &Outcome) -> Option<Refusal> {
     match outcome.step? {
         Step::Settled => {}
         Step::Wait(what) => {
-            let all = applied(outcome).map_or(0, |spec| spec.replicas.unwrap_or(1));
             let reason = if is_rolling(outcome) { "Rolling" } else { "Starting" };
-            return Some(Refusal::new(reason, format!("waiting for {all} replicas: {what}")));
+            return Some(Refusal::new(reason, format!("waiting: {what}")));
         }
         Step::Delete(replacement) | Step::Evict(replacement) => {
             return Some(Refusal::new(

@@ -20,19 +20,30 @@ pub struct Storage {
 /// Decides from the StatefulSet and the claims that exist.
 pub fn plan(valid: &Valid, statefulset: Option<&StatefulSet>, claims: &[PersistentVolumeClaim]) -> Storage {
     let wanted = valid.storage_size;
-    let mut sizes: Vec<(Quantity, &str)> = claims.iter().filter_map(claim_size).collect();
-    sizes.sort();
-    let largest = sizes.last().map_or(wanted, |(size, _)| (*size).max(wanted));
+    let sizes: Vec<(Quantity, &str)> = claims.iter().filter_map(claim_size).collect();
+    let extremes = Extremes {
+        smallest: sizes.iter().min().copied(),
+        // Of several that are as large, the first by name.
+        largest: sizes.iter().copied().min_by_key(|(size, name)| (std::cmp::Reverse(*size), *name)),
+    };
+    let largest = extremes.largest.map_or(wanted, |(size, _)| size.max(wanted));
     let template = statefulset.and_then(template_size).unwrap_or(largest);
     Storage {
         template,
-        effective: sizes.first().map_or(template, |(size, _)| *size),
-        refusal: refusal(wanted, template, &sizes),
+        effective: extremes.smallest.map_or(template, |(size, _)| size),
+        refusal: refusal(valid, template, &extremes),
     }
 }
 
-fn refusal(wanted: Quantity, template: Quantity, sizes: &[(Quantity, &str)]) -> Option<Refusal> {
-    if let Some((size, claim)) = sizes.last().filter(|(size, _)| *size > wanted) {
+/// The smallest and the largest claim with their names.
+struct Extremes<'a> {
+    smallest: Option<(Quantity, &'a str)>,
+    largest: Option<(Quantity, &'a str)>,
+}
+
+fn refusal(valid: &Valid, template: Quantity, extremes: &Extremes) -> Option<Refusal> {
+    let (wanted, namespace) = (valid.storage_size, &valid.namespace);
+    if let Some((size, claim)) = extremes.largest.filter(|(size, _)| *size > wanted) {
         return Some(Refusal::new(
             "StorageCannotShrink",
             format!(
@@ -41,17 +52,17 @@ fn refusal(wanted: Quantity, template: Quantity, sizes: &[(Quantity, &str)]) -> 
             ),
         ));
     }
-    if let Some((size, claim)) = sizes.first().filter(|(size, _)| *size < wanted) {
+    if let Some((size, claim)) = extremes.smallest.filter(|(size, _)| *size < wanted) {
         return Some(Refusal::new(
             "StorageNotGrown",
             format!(
                 "storage.size {wanted} is above the claim {claim} ({size}); this version does not grow claims: set {size}, or \
-                 grow it with: kubectl patch pvc {claim} -p '{{\"spec\":{{\"resources\":{{\"requests\":{{\"storage\":\"{wanted}\"}}}}}}}}'. \
+                 grow it with: kubectl patch pvc {claim} -n {namespace} -p '{{\"spec\":{{\"resources\":{{\"requests\":{{\"storage\":\"{wanted}\"}}}}}}}}'. \
                  Everything else in the spec is applied"
             ),
         ));
     }
-    (sizes.is_empty() && template != wanted).then(|| {
+    (extremes.smallest.is_none() && template != wanted).then(|| {
         Refusal::new(
             "StorageFrozen",
             format!("storage.size {wanted} cannot be applied while the StatefulSet asks for {template}: set {template}, or delete the StatefulSet to have it made anew"),

@@ -64,8 +64,10 @@ struct Done {
 }
 
 async fn act(ctx: &Context, seen: &Seen, valid: &Valid) -> Result<Done, Error> {
-    if let Some(refused) = taken_name(seen) {
-        return Ok(Done { refused: Some(refused), ..Done::default() });
+    match taken_name(seen) {
+        Some(Taken::ByAnother(refused)) => return Ok(Done { refused: Some(refused), ..Done::default() }),
+        Some(Taken::ForNow(why)) => return Ok(Done { step: Some(Step::Wait(why)), ..Done::default() }),
+        None => {}
     }
     let planned = plan(valid, seen, &fresh_token()?)?;
     if valid.paused {
@@ -90,9 +92,16 @@ async fn act(ctx: &Context, seen: &Seen, valid: &Valid) -> Result<Done, Error> {
     Ok(Done { plan: Some(planned), refused: None, statefulset: Some(statefulset), step: Some(step) })
 }
 
-/// A child of that name which is not this store's. It is never taken over.
-fn taken_name(seen: &Seen) -> Option<Refusal> {
-    fn check<K: Resource<DynamicType = ()>>(child: Option<&K>, uid: &str) -> Option<Refusal> {
+/// Why a child's name is not free.
+enum Taken {
+    /// Somebody else's object, which is never taken over.
+    ByAnother(Refusal),
+    /// What is left of a deleted store of this name.
+    ForNow(String),
+}
+
+fn taken_name(seen: &Seen) -> Option<Taken> {
+    fn check<K: Resource<DynamicType = ()>>(child: Option<&K>, uid: &str) -> Option<Taken> {
         let child = child?;
         let owners = child.owner_references();
         if owners.iter().any(|owner| owner.uid == uid) {
@@ -102,19 +111,16 @@ fn taken_name(seen: &Seen) -> Option<Refusal> {
         if owners.iter().any(|owner| owner.kind == "MetricsStore")
             || child.meta().deletion_timestamp.is_some()
         {
-            return Some(Refusal::new(
-                "NameInUse",
-                format!(
-                    "{kind} {name} belongs to a store of this name that was deleted; it is being removed"
-                ),
-            ));
+            return Some(Taken::ForNow(format!(
+                "{kind} {name} of a deleted store of this name is being removed"
+            )));
         }
-        Some(Refusal::new(
+        Some(Taken::ByAnother(Refusal::new(
             "NameInUse",
             format!(
                 "{kind} {name} exists and is not this store's: delete it, or give the store another name"
             ),
-        ))
+        )))
     }
     let uid = seen.store.metadata.uid.as_deref().unwrap_or_default();
     let Existing { service_account, ops, scrape, config_map, web, pods, statefulset } = &seen.existing;
