@@ -25,6 +25,13 @@ pub(crate) struct Scratch {
     record: RowsEncoder,
 }
 
+impl Scratch {
+    /// Bytes of memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.resolved.capacity() * size_of::<Result<Resolved, Refusal>>() + self.record.capacity()
+    }
+}
+
 impl Store {
     pub(crate) fn append_batch(
         &self,

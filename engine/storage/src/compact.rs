@@ -57,6 +57,28 @@ pub(crate) fn merge(
     store: &Store,
     number: u64,
     inputs: &[Arc<Segment>],
+    turn: impl FnMut() -> Result<(), StorageError>,
+) -> Result<(), StorageError> {
+    let series = inputs.iter().fold(RoaringBitmap::new(), |all, segment| all | &segment.series);
+    merge_series(store, number, inputs, &series, turn)
+}
+
+/// Writes a segment anew under this number, without some series.
+pub(crate) fn rewrite_without(
+    store: &Store,
+    number: u64,
+    segment: &Arc<Segment>,
+    without: &RoaringBitmap,
+) -> Result<(), StorageError> {
+    let series = &segment.series - without;
+    merge_series(store, number, std::slice::from_ref(segment), &series, || Ok(()))
+}
+
+fn merge_series(
+    store: &Store,
+    number: u64,
+    inputs: &[Arc<Segment>],
+    series: &RoaringBitmap,
     mut turn: impl FnMut() -> Result<(), StorageError>,
 ) -> Result<(), StorageError> {
     let writer = SegmentWriter::create(&store.files, &Places::segments(&store.options.dir), number)?;
@@ -68,7 +90,6 @@ pub(crate) fn merge(
         payload: Vec::new(),
         found: Vec::new(),
     };
-    let series = inputs.iter().fold(RoaringBitmap::new(), |all, segment| all | &segment.series);
     for (count, series) in series.iter().enumerate() {
         if count % TURN_SERIES == TURN_SERIES - 1 {
             turn()?;

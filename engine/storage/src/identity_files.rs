@@ -72,21 +72,22 @@ pub(crate) fn write(
     Ok(mark)
 }
 
-/// Loads a file. Damage costs the frames from there on: they are left out, a copy is kept.
+/// Loads a file and says whether all of it was there. Damage costs the frames from there on: they are left out, a copy
+/// is kept.
 pub(crate) fn load(
     files: &dyn Files,
     dir: &Path,
     number: u64,
     identity: &Identity,
     counters: &Counters,
-) -> Result<(), StorageError> {
+) -> Result<bool, StorageError> {
     let path = path(dir, number);
     match read(files, &path, number, identity) {
-        Ok(()) => Ok(()),
-        Err(error @ (StorageError::Corrupt { .. } | StorageError::Io { .. })) => {
+        Ok(()) => Ok(true),
+        Err(error @ StorageError::Corrupt { .. }) => {
             tracing::error!(%error, "series definitions are damaged; the rest of the file is left out");
             quarantine::copy(files, dir, &path, counters);
-            Ok(())
+            Ok(false)
         }
         Err(error) => Err(error),
     }

@@ -1,13 +1,14 @@
 //! The memory and the disk ladder: what is refused when.
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use metricsstore_budget::{Budget, Level};
+use metricsstore_budget::{Budget, Level, Part};
 use metricsstore_model::AppendError;
 use metricsstore_vfs::Space;
 
+const REFUSE_WRITES_PERCENT: u64 = 97;
 /// Percent of the budget from which each level holds.
 const LEVELS: [(u64, Level); 5] = [
-    (97, Level::RefuseWrites),
+    (REFUSE_WRITES_PERCENT, Level::RefuseWrites),
     (93, Level::RefuseSeries),
     (88, Level::RefuseQueries),
     (80, Level::SealEarly),
@@ -70,12 +71,18 @@ impl Ladder {
             return Ok(());
         }
         let limit = self.budget.limit().max(1);
-        let percent = (u128::from(self.budget.counted()) * 100 / u128::from(limit)).max(97);
+        let percent =
+            (u128::from(self.budget.counted()) * 100 / u128::from(limit)).max(REFUSE_WRITES_PERCENT.into());
         Err(busy(format!("memory budget {}Mi is {percent}% used", limit >> 20)))
     }
 
+    /// Whether new series are admitted: a seal needs the state of all series twice for a while, and that must not
+    /// stop the writes of those that exist.
     pub(crate) fn admits_series(&self) -> bool {
+        let sealing = self.budget.counted() + self.budget.part(Part::SeriesState);
+        let limit = u128::from(self.budget.limit());
         self.level() < Level::RefuseSeries
+            && u128::from(sealing) * 100 < limit * u128::from(REFUSE_WRITES_PERCENT)
     }
 }
 

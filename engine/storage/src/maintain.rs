@@ -3,8 +3,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use metricsstore_budget::Level;
+use metricsstore_budget::{Level, Part};
 
+use crate::append::Scratch;
 use crate::compact;
 use crate::manifest::Manifest;
 use crate::segment::Segment;
@@ -75,6 +76,8 @@ impl Store {
             self.merge_when_due(&mut upkeep, &mut done)?;
         }
         self.count_disk();
+        let scratch: usize = self.scratches.lock().iter().map(Scratch::bytes).sum();
+        self.budget.set(Part::Wal, scratch as u64);
         Ok(done)
     }
 

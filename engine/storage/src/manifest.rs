@@ -57,7 +57,9 @@ impl Manifest {
         put_varint(&mut out, self.log_floor);
         for numbers in [&self.identity, &self.segments] {
             put_varint(&mut out, numbers.len() as u64);
-            numbers.iter().for_each(|&number| put_varint(&mut out, number));
+            for &number in numbers {
+                put_varint(&mut out, number);
+            }
         }
         let crc = crc32c::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());

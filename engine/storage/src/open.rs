@@ -1,4 +1,5 @@
 //! Opening: lock, manifest, identity, segments, then the log.
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -7,6 +8,7 @@ use arc_swap::ArcSwap;
 use metricsstore_budget::Budget;
 use metricsstore_vfs::{Clock, Files};
 use parking_lot::{Mutex, RwLock};
+use roaring::RoaringBitmap;
 
 use crate::column::Piece;
 use crate::counters::Counters;
@@ -20,7 +22,7 @@ use crate::store::{Places, Store};
 use crate::view::View;
 use crate::wal::record::{self, LogSample};
 use crate::wal::{self, Log, Outcome, RecordError};
-use crate::{Progress, StorageError, StoreOptions, identity_files, quarantine};
+use crate::{Progress, StorageError, StoreOptions, compact, identity_files, quarantine};
 
 pub(crate) fn open(
     options: StoreOptions,
@@ -34,13 +36,14 @@ pub(crate) fn open(
     let counters = Counters::default();
     let manifest = Manifest::load(&*files, &dir)?;
     set_orphans_aside(&*files, &dir, manifest.as_ref(), &counters)?;
-    let manifest = manifest.unwrap_or_else(Manifest::empty);
+    let mut manifest = manifest.unwrap_or_else(Manifest::empty);
 
     let identity = Arc::new(Identity::new(budget.clone()));
+    let mut all_defined = true;
     for &number in &manifest.identity {
-        identity_files::load(&*files, &dir, number, &identity, &counters)?;
+        all_defined &= identity_files::load(&*files, &dir, number, &identity, &counters)?;
     }
-    let segments = open_segments(&files, &dir, &manifest, &budget, &counters);
+    let segments = open_segments(&files, &dir, &mut manifest, &budget, &counters)?;
     let persisted_order = identity.next_order();
     let wal_dir = Places::wal(&dir);
     let existing = wal::list_segments(&*files, &wal_dir).map_err(StorageError::io("list", &wal_dir))?;
@@ -70,6 +73,9 @@ pub(crate) fn open(
         options,
         _lock: lock,
     };
+    if !all_defined {
+        store.drop_undefined_series()?;
+    }
     store.remember_sealed();
     store.replay(&existing, progress)?;
     progress.done();
@@ -81,7 +87,7 @@ fn prepare(files: &dyn Files, dir: &Path) -> Result<Box<dyn Send + Sync>, Storag
     files.create_dir_all(dir).map_err(StorageError::io("create", dir))?;
     let lock_path = dir.join("lock");
     let lock = files.lock(&lock_path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock => StorageError::Locked { dir: dir.display().to_string() },
+        ErrorKind::WouldBlock => StorageError::Locked { dir: dir.display().to_string() },
         _ => StorageError::io("lock", &lock_path)(error),
     })?;
     for place in [Places::wal(dir), Places::segments(dir), Places::identity(dir), Places::quarantine(dir)] {
@@ -125,30 +131,32 @@ fn set_orphans_aside(
     Ok(())
 }
 
-/// A damaged segment is copied aside and left out: the rest of the store serves.
+/// Opens the live segments. A damaged one is moved aside: the rest of the store serves.
 fn open_segments(
     files: &Arc<dyn Files>,
     dir: &Path,
-    manifest: &Manifest,
+    manifest: &mut Manifest,
     budget: &Budget,
     counters: &Counters,
-) -> Vec<Arc<Segment>> {
+) -> Result<Vec<Arc<Segment>>, StorageError> {
+    let place = Places::segments(dir);
     let mut segments = Vec::new();
     for &number in &manifest.segments {
-        match Segment::open(files, &Places::segments(dir), number, budget) {
+        match Segment::open(files, &place, number, budget) {
             Ok(segment) => segments.push(Arc::new(segment)),
-            Err(error) => {
-                tracing::error!(%error, "a segment cannot be read and is left out");
-                quarantine::copy(
-                    &**files,
-                    dir,
-                    &Places::segments(dir).join(format!("{number:08}")),
-                    counters,
-                );
+            Err(error @ StorageError::Corrupt { .. }) => {
+                tracing::error!(%error, "a segment is damaged; it is moved to quarantine");
+                quarantine::move_aside(&**files, dir, &place.join(format!("{number:08}")), counters)?;
             }
+            Err(StorageError::Io { error, file, .. }) if error.kind() == ErrorKind::NotFound => {
+                counters.quarantined.fetch_add(1, Relaxed);
+                tracing::error!(file, "a segment is missing");
+            }
+            Err(error) => return Err(error),
         }
     }
-    segments
+    manifest.segments = segments.iter().map(|segment| segment.number).collect();
+    Ok(segments)
 }
 
 /// An earlier process may have died before its last sync: what is replayed must not be less durable than what is
@@ -163,6 +171,42 @@ fn make_log_durable(files: &dyn Files, wal_dir: &Path, existing: &[(u64, u64)]) 
 }
 
 impl Store {
+    /// Series whose definition is lost must not be taken for others that get their ids: segments are written anew
+    /// without them, and the old files kept aside.
+    fn drop_undefined_series(&self) -> Result<(), StorageError> {
+        let mut upkeep = self.upkeep.lock();
+        let mut segments = Vec::new();
+        let mut replaced = Vec::new();
+        for segment in &self.view.load().segments {
+            let undefined = |&series: &u32| self.identity.series_ref(SeriesId(series)).is_none();
+            let lost: RoaringBitmap = segment.series.iter().filter(undefined).collect();
+            if lost.is_empty() {
+                segments.push(Arc::clone(segment));
+                continue;
+            }
+            tracing::error!(
+                segment = segment.name(),
+                series = lost.len(),
+                "samples of undefined series are set aside"
+            );
+            let number = upkeep.take_number();
+            compact::rewrite_without(self, number, segment, &lost)?;
+            let place = Places::segments(&self.options.dir);
+            let rewritten = Segment::open(&self.files, &place, number, &self.budget)?;
+            segments.extend((rewritten.samples > 0).then(|| Arc::new(rewritten)));
+            replaced.push(segment.number);
+        }
+        let mut manifest = upkeep.manifest.clone();
+        manifest.segments = segments.iter().map(|segment| segment.number).collect();
+        self.commit(&mut upkeep, manifest)?;
+        self.show_segments(segments);
+        for number in replaced {
+            let path = self.segment_path(number);
+            quarantine::move_aside(&*self.files, &self.options.dir, &path, &self.counters)?;
+        }
+        Ok(())
+    }
+
     /// Tells the head the last sealed sample of every series that may still be judged by it.
     fn remember_sealed(&self) {
         let view = self.view.load();

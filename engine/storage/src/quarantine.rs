@@ -1,10 +1,11 @@
 //! Damaged files are copied aside, counted, and never deleted by us.
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 use metricsstore_vfs::Files;
 
+use crate::StorageError;
 use crate::counters::Counters;
 use crate::store::Places;
 
@@ -18,11 +19,30 @@ pub(crate) fn copy(files: &dyn Files, dir: &Path, path: &Path, counters: &Counte
     }
 }
 
-fn try_copy(files: &dyn Files, dir: &Path, path: &Path) -> io::Result<()> {
+/// Counts a damaged file and moves it, so that nothing deletes it.
+pub(crate) fn move_aside(
+    files: &dyn Files,
+    dir: &Path,
+    path: &Path,
+    counters: &Counters,
+) -> Result<(), StorageError> {
+    counters.quarantined.fetch_add(1, Relaxed);
+    let target = target(dir, path);
+    files.rename(path, &target).map_err(StorageError::io("move", path))?;
+    let quarantine = Places::quarantine(dir);
+    files.sync_dir(&quarantine).map_err(StorageError::io("sync", &quarantine))
+}
+
+/// `quarantine/segments-00000005` for `segments/00000005`.
+fn target(dir: &Path, path: &Path) -> PathBuf {
     let kind = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Places::quarantine(dir).join(format!("{kind}-{name}"))
+}
+
+fn try_copy(files: &dyn Files, dir: &Path, path: &Path) -> io::Result<()> {
     let quarantine = Places::quarantine(dir);
-    let target = quarantine.join(format!("{kind}-{name}"));
+    let target = target(dir, path);
     if files.exists(&target)? {
         return Ok(());
     }

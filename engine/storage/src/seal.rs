@@ -22,7 +22,7 @@ use crate::{Maintenance, StorageError};
 const SEAL_BYTES: u64 = 8 << 20;
 const SEAL_BYTES_PER_SERIES: u64 = 64;
 /// The head is sealed after this time, by the clock or by its data.
-const SEAL_AFTER: Duration = Duration::from_secs(30 * 60);
+const SEAL_AFTER: Duration = Duration::from_mins(30);
 /// Below this a head whose data span a long time waits for the clock.
 const SEAL_SPAN_BYTES: u64 = 256 << 10;
 /// Below this sealing relieves no pressure.

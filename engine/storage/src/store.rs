@@ -68,6 +68,7 @@ impl Places {
 impl Store {
     /// Opens the directory of `options`, creating it when needed: takes its lock, loads what is sealed and replays
     /// the log, within `budget`. Blocks; `progress` can be read meanwhile.
+    #[expect(clippy::needless_pass_by_value, reason = "the caller's handle shall outlive the call")]
     pub fn open(
         options: StoreOptions,
         files: Arc<dyn Files>,

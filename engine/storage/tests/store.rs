@@ -1,4 +1,5 @@
 //! What a store promises, case by case.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 mod common;
 
 use common::{HOUR_MS, Machine, NOW_MS, append, read_all, samples_of};

@@ -52,7 +52,9 @@ impl Stream {
     fn pack(&mut self, arena: &mut Arena) {
         if let Times::Plain(times) = &self.times {
             let mut column = Column::default();
-            times.iter().for_each(|&time| column.push(arena, 0, (time as f64).to_bits()));
+            for &time in times {
+                column.push(arena, 0, (time as f64).to_bits());
+            }
             self.times = Times::Packed(column);
         }
     }

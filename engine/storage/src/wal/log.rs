@@ -115,9 +115,9 @@ impl Log {
     }
 
     fn define_series(&self, state: &mut State) -> Result<(), String> {
-        let mut frame = Vec::new();
+        let mut frame = vec![0; FRAME_BYTES];
         loop {
-            frame.resize(FRAME_BYTES, 0);
+            frame.truncate(FRAME_BYTES);
             let mark = self.identity.encode_definitions(state.defined, DEFINITIONS_PER_RECORD, &mut frame);
             if mark == state.defined {
                 return Ok(());
@@ -126,7 +126,6 @@ impl Log {
                 self.write(state, record::DEFINITIONS, &mut frame)?;
             }
             state.defined = mark;
-            frame.clear();
         }
     }
 

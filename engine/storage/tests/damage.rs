@@ -1,0 +1,205 @@
+//! Damaged files: every flipped byte is found, costs what it must and no more, and nothing panics.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::{Contents, DIR, Machine, NOW_MS, append, read_all};
+use metricsstore_budget::Grant;
+use metricsstore_model::Acknowledge;
+use metricsstore_model::read::{Selection, Source};
+use metricsstore_vfs::Files;
+use metricsstore_vfs::sim::SimFiles;
+
+/// A copy of all files, one byte of one of them changed or the file cut there.
+fn copy_with(files: &SimFiles, damaged: &Path, change: impl Fn(&mut Vec<u8>)) -> SimFiles {
+    let copy = SimFiles::new(1);
+    let mut pending = vec![PathBuf::from(DIR)];
+    while let Some(dir) = pending.pop() {
+        copy.create_dir_all(&dir).unwrap();
+        for entry in files.list(&dir).unwrap() {
+            let path = dir.join(&entry.name);
+            if entry.is_dir {
+                pending.push(path);
+                continue;
+            }
+            let mut bytes = files.read(&path, 1 << 30).unwrap();
+            if path == damaged {
+                change(&mut bytes);
+            }
+            let file = copy.create(&path).unwrap();
+            file.append(&bytes).unwrap();
+            file.sync().unwrap();
+        }
+        copy.sync_dir(&dir).unwrap();
+    }
+    copy
+}
+
+/// Everything that can be read, or that reading failed.
+fn try_read(machine: &Machine) -> Option<(Contents, u64)> {
+    let store = machine.try_open().ok()?;
+    let selection = Selection { matchers: &[], start_ms: i64::MIN, end_ms: i64::MAX };
+    let mut batches = store.select(&selection, &Grant::unlimited()).unwrap();
+    while batches.next_batch().ok()?.is_some() {}
+    drop(batches);
+    Some((read_all(&store), store.stats().quarantined))
+}
+
+/// A store with two log files' worth of samples and one segment.
+fn machine_with_data() -> (Machine, Contents) {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let mut expected = Contents::new();
+    let mut write = |step: i64| {
+        let rows: Vec<(u32, i64, f64)> = (0..6)
+            .map(|number| (number, NOW_MS + step * 15_000, (step * 7 + i64::from(number)) as f64 / 8.0))
+            .collect();
+        append(&store, &rows, Acknowledge::Durable).unwrap();
+        for (number, time, value) in rows {
+            expected.entry(number).or_default().insert(time, value.to_bits());
+        }
+    };
+    (0..8).for_each(&mut write);
+    machine.clock.advance(Duration::from_mins(30));
+    assert!(store.maintain().unwrap().sealed);
+    (8..14).for_each(&mut write);
+    drop(store);
+    (machine, expected)
+}
+
+fn only_file(machine: &Machine, below: &str) -> PathBuf {
+    let names = machine.names(below);
+    assert_eq!(names.len(), 1, "{below}: {names:?}");
+    Path::new(DIR).join(below).join(&names[0])
+}
+
+fn is_part_of(part: &Contents, whole: &Contents) -> bool {
+    part.iter().all(|(number, samples)| {
+        samples.iter().all(|(time, bits)| whole.get(number).and_then(|all| all.get(time)) == Some(bits))
+    })
+}
+
+/// Damages each byte of a file in turn; what is read is never wrong, and `judge` gets what was read where it is less.
+fn flip_each_byte(file: &Path, judge: impl Fn(usize, Option<(Contents, u64)>, &Contents)) {
+    let (machine, expected) = machine_with_data();
+    let length = machine.files.read(file, 1 << 30).unwrap().len();
+    for at in 0..length {
+        let files = copy_with(&machine.files, file, |bytes| bytes[at] ^= 0x10);
+        let machine = Machine { files, ..Machine::new(1) };
+        let read = try_read(&machine);
+        if let Some((contents, _)) = &read {
+            assert!(is_part_of(contents, &expected), "byte {at}: something else was read than written");
+        }
+        judge(at, read, &expected);
+    }
+}
+
+#[test]
+fn a_flipped_byte_in_the_log_costs_at_most_the_rest_of_its_file() {
+    let (machine, _) = machine_with_data();
+    flip_each_byte(&only_file(&machine, "wal"), |at, read, expected| {
+        let (contents, _) = read.unwrap_or_else(|| panic!("byte {at}: the store must open"));
+        for (number, samples) in expected {
+            for (time, bits) in samples.range(..NOW_MS + 8 * 15_000) {
+                assert_eq!(contents[number].get(time), Some(bits), "byte {at}: sealed samples are safe");
+            }
+        }
+    });
+}
+
+#[test]
+fn damage_in_the_durable_part_of_the_log_is_counted_and_kept_aside() {
+    let (machine, expected) = machine_with_data();
+    let file = only_file(&machine, "wal");
+    let length = machine.files.read(&file, 1 << 30).unwrap().len();
+    // In the first record, with synced ones behind it.
+    let files = copy_with(&machine.files, &file, |bytes| bytes[60] ^= 1);
+    let damaged = Machine { files, ..Machine::new(1) };
+    let (contents, quarantined) = try_read(&damaged).unwrap();
+    assert_eq!(quarantined, 1);
+    assert_eq!(damaged.names("quarantine").len(), 1);
+    assert!(is_part_of(&contents, &expected) && contents != expected);
+    // A cut tail is what a crash leaves.
+    let files = copy_with(&machine.files, &file, |bytes| bytes.truncate(length - 3));
+    let (contents, quarantined) = try_read(&Machine { files, ..Machine::new(1) }).unwrap();
+    assert_eq!(quarantined, 0);
+    assert_eq!(contents.values().map(|samples| samples.len()).sum::<usize>(), 13 * 6);
+}
+
+#[test]
+fn a_flipped_byte_in_a_segment_is_an_error_or_sets_the_segment_aside() {
+    let (machine, _) = machine_with_data();
+    flip_each_byte(&only_file(&machine, "segments"), |at, read, expected| {
+        // Either the segment was left out and counted, or reading it says that it is damaged.
+        if let Some((contents, quarantined)) = read {
+            assert!(quarantined > 0, "byte {at} was read as if nothing had happened");
+            for (number, samples) in expected {
+                for (time, bits) in samples.range(NOW_MS + 8 * 15_000..) {
+                    assert_eq!(
+                        contents[number].get(time),
+                        Some(bits),
+                        "byte {at}: the log is not touched by it"
+                    );
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_flipped_byte_in_the_definitions_never_gives_a_series_to_another() {
+    let (machine, _) = machine_with_data();
+    flip_each_byte(&only_file(&machine, "identity"), |at, read, _| {
+        if let Some((_, quarantined)) = read {
+            assert!(quarantined > 0, "byte {at} was read as if nothing had happened");
+        }
+    });
+}
+
+#[test]
+fn ids_of_lost_definitions_are_not_read_as_the_series_that_get_them() {
+    let (machine, _) = machine_with_data();
+    let file = only_file(&machine, "identity");
+    let files = copy_with(&machine.files, &file, |bytes| bytes[30] ^= 1);
+    let machine = Machine { files, ..Machine::new(1) };
+    for number in 100..104 {
+        let store = machine.open();
+        append(&store, &[(number, NOW_MS + 300_000, 9.0)], Acknowledge::Durable).unwrap();
+        store.close().unwrap();
+        drop(store);
+        let contents = read_all(&machine.open());
+        for new in 100..=number {
+            assert_eq!(contents[&new].len(), 1, "series {new} has its own sample and no other");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_manifest_is_an_error_that_names_it() {
+    let (machine, _) = machine_with_data();
+    let file = Path::new(DIR).join("manifest");
+    let length = machine.files.read(&file, 1 << 20).unwrap().len();
+    for at in 0..length {
+        let files = copy_with(&machine.files, &file, |bytes| bytes[at] ^= 0x10);
+        let error = Machine { files, ..Machine::new(1) }.try_open().err().unwrap();
+        assert!(error.to_string().contains("manifest"), "{error}");
+    }
+}
+
+#[test]
+fn every_truncation_of_every_file_is_contained() {
+    let (machine, expected) = machine_with_data();
+    for below in ["wal", "segments", "identity"] {
+        let file = only_file(&machine, below);
+        let length = machine.files.read(&file, 1 << 30).unwrap().len();
+        for keep in 0..length {
+            let files = copy_with(&machine.files, &file, |bytes| bytes.truncate(keep));
+            let machine = Machine { files, ..Machine::new(1) };
+            let (contents, quarantined) = try_read(&machine).unwrap();
+            assert!(is_part_of(&contents, &expected));
+            assert!(quarantined > 0 || below == "wal", "{below} cut to {keep}");
+        }
+    }
+}
