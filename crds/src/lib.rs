@@ -1,7 +1,7 @@
 //! The API that users write. Types become the CRD's YAML; what is valid is said here, in CEL whose messages name the cure.
 //!
 //! Absent means default and defaults live in code: a default in the schema that a manifest does not mention looks like
-//! drift to GitOps tools. The one exception is `status`, which is born with `observedGeneration: -1`, so that nobody takes
+//! drift to tools that compare with Git. The one exception is `status`, which is born with `observedGeneration: -1`, so that nobody takes
 //! a store for settled before the operator has seen it.
 #![forbid(unsafe_code)]
 

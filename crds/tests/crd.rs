@@ -1,5 +1,6 @@
 //! What the published definition says and refuses.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
 use kube::core::cel::{RootContext, Validator};
 use serde_json::{Value, json};

@@ -14,7 +14,7 @@ use crate::plan::names;
 
 /// First and longest pause after an error.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// Shared by all reconciles; cheap to clone.
 #[derive(Clone)]

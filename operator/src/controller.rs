@@ -106,6 +106,7 @@ async fn announce_sync(ctx: Context, stores: Store<Guarded>) {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // the controller hands objects over
 /// The store that a pod or a claim is labelled with.
 fn labelled<K: Resource>(object: K) -> Option<ObjectRef<Guarded>> {
     let store = object.labels().get(names::STORE_LABEL)?;
@@ -132,7 +133,7 @@ async fn reconcile_one(store: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
         return Ok(Action::await_change());
     }
     let started = Instant::now();
-    let result = reconcile::reconcile(&ctx, &namespace, &name).await;
+    let result = Box::pin(reconcile::reconcile(&ctx, &namespace, &name)).await;
     ctx.metrics.reconciled(started.elapsed(), result.as_ref().err().map(Error::label));
     let again = result?;
     ctx.succeeded(&namespace, &name);

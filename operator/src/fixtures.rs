@@ -1,4 +1,5 @@
 //! Stores and what is observed around them, for tests.
+#![allow(clippy::missing_panics_doc)]
 
 use metricsstore_crds::MetricsStore;
 use serde_json::{Value, json};

@@ -18,7 +18,7 @@ use tracing_subscriber::EnvFilter;
 async fn main() -> ExitCode {
     let Command::Run(options) = Options::parse().command;
     start_logging(options.log_format);
-    match run(options).await {
+    match Box::pin(run(options)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
@@ -51,7 +51,7 @@ async fn run(options: RunOptions) -> Result<(), String> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), image = options.image, %address, "the operator starts");
     let ctx = Context::new(client, options);
     let pages = tokio::spawn(web::serve(listener, ctx.metrics.clone(), stop.clone().cancelled_owned()));
-    controller::run(ctx, stop.clone()).await;
+    Box::pin(controller::run(ctx, stop.clone())).await;
     let asked = stop.is_cancelled();
     stop.cancel();
     if let Ok(Err(error)) = pages.await {

@@ -35,7 +35,7 @@ pub struct RunOptions {
     #[arg(long, env = "METRICSSTORE_IMAGE", value_name = "IMAGE")]
     pub image: String,
 
-    /// Look only at stores in this namespace. By default at all namespaces, which needs a ClusterRole.
+    /// Look only at stores in this namespace. By default at all namespaces, which needs a cluster-wide role.
     #[arg(long, env = "METRICSSTORE_NAMESPACE", value_name = "NAMESPACE")]
     pub namespace: Option<String>,
 

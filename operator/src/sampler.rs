@@ -23,7 +23,7 @@ use crate::plan::{names, rollout, settle};
 /// How often stores are looked at: the first sample is there well within 30 s of Ready.
 const TICK: Duration = Duration::from_secs(10);
 /// How often a changed sample is published.
-const PUBLISH: Duration = Duration::from_secs(600);
+const PUBLISH: Duration = Duration::from_mins(10);
 const FIELD_MANAGER: &str = "metricsstore-operator-usage";
 
 /// What is remembered of a store between two looks.
@@ -184,7 +184,8 @@ mod tests {
         let mut history = History::default();
         let first = usage(&infos(1_234, 100), &mut history).unwrap();
         assert_eq!((first.series, first.samples_per_second), (Some(1_200), None));
-        history.counted = history.counted.map(|(at, counts)| (at - Duration::from_secs(10), counts));
+        history.counted =
+            history.counted.map(|(at, counts)| (at.checked_sub(Duration::from_secs(10)).unwrap(), counts));
         let second = usage(&infos(1_234, 10_100), &mut history).unwrap();
         assert_eq!(second.samples_per_second, Some(1_000));
     }

@@ -36,7 +36,7 @@ fn engine_yaml_hash(plan: &Plan) -> Option<String> {
 pub fn files_to_read(plan: &Plan, info: &RuntimeInfo) -> bool {
     let planned = plan.children.scrape.data.iter().flatten();
     let mut planned = planned.map(|(file, contents)| (file, content_hash(&contents.0)));
-    planned.any(|(file, hash)| !verdict_on(info, file).is_some_and(|verdict| verdict.content_hash == hash))
+    planned.any(|(file, hash)| verdict_on(info, file).is_none_or(|verdict| verdict.content_hash != hash))
 }
 
 fn verdict_on<'a>(info: &'a RuntimeInfo, file: &str) -> Option<&'a ConfigVerdict> {

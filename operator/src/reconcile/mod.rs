@@ -30,14 +30,14 @@ const LATER: Duration = Duration::from_secs(30);
 
 /// Brings one store nearer to its spec; says when to look again, or `None` when there is nothing to look at.
 pub async fn reconcile(ctx: &Context, namespace: &str, name: &str) -> Result<Option<Duration>, Error> {
-    let Some(seen) = observe::observe(ctx, namespace, name).await? else { return Ok(None) };
+    let Some(seen) = Box::pin(observe::observe(ctx, namespace, name)).await? else { return Ok(None) };
     if seen.store.metadata.deletion_timestamp.is_some() {
         // The garbage collector takes the children; claims have no owner and stay.
         return Ok(None);
     }
     let valid = validate(&seen.store, &ctx.options.image);
     let done = match &valid {
-        Ok(valid) => act(ctx, &seen, valid).await?,
+        Ok(valid) => Box::pin(act(ctx, &seen, valid)).await?,
         Err(_) => Done::default(),
     };
     let found = seen.existing.statefulset.as_ref();
@@ -73,13 +73,19 @@ async fn act(ctx: &Context, seen: &Seen, valid: &Valid) -> Result<Done, Error> {
     if valid.paused {
         return Ok(Done { plan: Some(planned), ..Done::default() });
     }
-    let (statefulset, changes) =
-        match apply::apply(ctx, &valid.namespace, planned.children.clone(), &seen.existing).await? {
-            Applied::Refused(refused) => {
-                return Ok(Done { plan: Some(planned), refused: Some(refused), ..Done::default() });
-            }
-            Applied::Done { statefulset, changes } => (*statefulset, changes),
-        };
+    let (statefulset, changes) = match Box::pin(apply::apply(
+        ctx,
+        &valid.namespace,
+        planned.children.clone(),
+        &seen.existing,
+    ))
+    .await?
+    {
+        Applied::Refused(refused) => {
+            return Ok(Done { plan: Some(planned), refused: Some(refused), ..Done::default() });
+        }
+        Applied::Done { statefulset, changes } => (*statefulset, changes),
+    };
     report::say_changes(ctx, &seen.store, &changes).await;
     steps::deliver_config(ctx, &valid.namespace, &planned, &seen.pods).await?;
     for (pod, info) in &seen.engines {

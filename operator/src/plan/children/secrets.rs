@@ -58,9 +58,7 @@ pub fn scrape(valid: &Valid, seen: &Seen) -> Result<Secret, RenderError> {
             Ok(contents) => Some(ByteString(contents.clone())),
             Err(_) => rendered.and_then(|data| data.get(&file)).cloned(),
         };
-        contents.into_iter().for_each(|contents| {
-            data.insert(file.clone(), contents);
-        });
+        data.extend(contents.map(|contents| (file, contents)));
     }
     let main = Main {
         global: Global {
@@ -88,9 +86,7 @@ fn own_job() -> Job {
 /// would be too long for a key.
 pub fn piece_file(source: &Source) -> String {
     let file = format!("{}.{}_{}", source.kind.word().to_lowercase(), source.name, source.key);
-    // Ends in .yaml, so that it cannot be taken for the main file.
-    let file = if file.ends_with(".yaml") || file.ends_with(".yml") { file } else { format!("{file}.yaml") };
-    if file.len() <= 253 { file } else { format!("{}.yaml", content_hash(file.as_bytes())) }
+    if file.len() <= 253 { file } else { content_hash(file.as_bytes()) }
 }
 
 fn secret(valid: &Valid, name: String, data: BTreeMap<String, ByteString>) -> Secret {

@@ -1,4 +1,4 @@
-//! ServiceAccount: who the pods are. Rights to scrape are bound to it by whoever owns the targets.
+//! Who the pods are. Rights to scrape are bound to it by whoever owns the targets.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 
