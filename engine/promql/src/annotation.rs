@@ -53,8 +53,10 @@ pub(crate) struct Annotations {
 
 impl Annotations {
     fn add(&mut self, severity: Severity, span: Span, text: String) {
-        let known = self.found.iter().any(|known| known.text == text);
-        if !known && self.found.len() < MOST_REMEMBERED {
+        if let Some(known) = self.found.iter_mut().find(|known| known.text == text) {
+            // The last place stands for all.
+            known.span = span;
+        } else if self.found.len() < MOST_REMEMBERED {
             self.found.push(Annotation { severity, text, span, monotonicity: None });
         }
     }

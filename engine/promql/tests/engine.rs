@@ -201,7 +201,7 @@ fn a_rate_of_what_is_not_named_as_a_counter_is_remarked_once() {
     assert_eq!(
         output.infos,
         [
-            "PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \"up\" (1:6)"
+            "PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \"up\" (1:21)"
         ]
     );
 }

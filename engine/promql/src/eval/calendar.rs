@@ -33,10 +33,26 @@ pub(crate) fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
+/// Seconds from the first day that Go's `time` can name to the Unix epoch. Earlier times wrap around to its last days.
+const GO_EPOCH_SECONDS: u64 = 9_223_372_028_741_760_000;
+
 impl Date {
+    /// The date of a sample's value, a Unix time in seconds. What is no time (NaN, infinities, too large) is the time
+    /// that Go makes of it.
+    pub fn from_float(value: f64) -> Date {
+        let limit = i64::MAX as f64;
+        let seconds = if value >= -limit && value < limit { value as i64 } else { i64::MIN };
+        let from_go_epoch = (seconds as u64).wrapping_add(GO_EPOCH_SECONDS);
+        Date::from_wide(i128::from(from_go_epoch) - i128::from(GO_EPOCH_SECONDS))
+    }
+
     /// The date of a Unix time in seconds.
     pub fn from_unix(seconds: i64) -> Date {
-        let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        Date::from_wide(i128::from(seconds))
+    }
+
+    fn from_wide(seconds: i128) -> Date {
+        let (days, of_day) = (seconds.div_euclid(86_400) as i64, seconds.rem_euclid(86_400) as i64);
         // Eras of 400 years that begin on the first of March, so that leap days come last.
         let shifted = days + 719_468;
         let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));

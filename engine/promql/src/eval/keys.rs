@@ -179,3 +179,74 @@ fn text_of(labels: &LabelBuf) -> Vec<u8> {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use metricsstore_model::LabelBuf;
+    use metricsstore_model::read::{SeriesLabels, SeriesRef};
+
+    use super::{Grouping, Keys};
+    use crate::eval::vectors::Labels;
+
+    /// Two tables of label pairs.
+    struct Tables {
+        groups: Vec<Vec<(&'static str, &'static str)>>,
+        residuals: Vec<Vec<(&'static str, &'static str)>>,
+    }
+
+    impl SeriesLabels for Tables {
+        fn push_group(&self, group: u32, labels: &mut LabelBuf) {
+            self.groups[group as usize].iter().for_each(|(name, value)| labels.push(name, value));
+        }
+        fn push_residual(&self, residual: u32, labels: &mut LabelBuf) {
+            self.residuals[residual as usize].iter().for_each(|(name, value)| labels.push(name, value));
+        }
+    }
+
+    fn stored(pairs: &[(u32, u32)], nameless: bool) -> Labels {
+        let tables = Tables {
+            groups: vec![vec![("job", "a")], vec![]],
+            residuals: vec![
+                vec![("__name__", "m"), ("x", "1")],
+                vec![("__name__", "n"), ("job", "a"), ("x", "1")],
+                vec![("__name__", "m"), ("job", "a"), ("x", "1")],
+            ],
+        };
+        let ids = pairs.iter().enumerate();
+        let ids = ids.map(|(order, &(group, residual))| SeriesRef { order: order as u64, group, residual });
+        Labels::Stored { labels: Arc::new(tables), ids: ids.collect(), nameless }
+    }
+
+    fn named(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn how_a_label_set_is_split_does_not_show() {
+        let rows = stored(&[(0, 0), (1, 1), (1, 2)], false);
+        assert_eq!(Keys::new(Grouping::everything()).assign(&rows), [0, 1, 0]);
+        assert_eq!(Keys::new(Grouping::without(&[])).assign(&rows), [0, 0, 0]);
+        let mut keys = Keys::new(Grouping::by(&named(&["job", "absent"])));
+        assert_eq!(keys.assign(&rows), [0, 0, 0]);
+        assert_eq!(keys.table().to_labels(0).to_string(), "{job=\"a\"}");
+    }
+
+    #[test]
+    fn a_dropped_name_is_no_label_any_more() {
+        let rows = stored(&[(0, 0), (1, 1)], true);
+        assert_eq!(Keys::new(Grouping::by(&named(&["__name__"]))).assign(&rows), [0, 0]);
+        assert_eq!(Keys::new(Grouping::everything()).assign(&rows), [0, 0]);
+    }
+
+    #[test]
+    fn both_sides_of_a_match_share_their_numbers() {
+        let mut keys = Keys::new(Grouping::by(&named(&["x"])));
+        let stored_keys = keys.assign(&stored(&[(0, 0)], false));
+        let mut table = crate::value::LabelTable::default();
+        table.push([("x", "2")]);
+        table.push([("x", "1"), ("y", "9")]);
+        assert_eq!((stored_keys, keys.assign(&Labels::owned(table))), (vec![0], vec![1, 0]));
+    }
+}

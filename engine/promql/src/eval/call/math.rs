@@ -5,14 +5,16 @@ use super::super::calendar::{Date, days_in_month};
 use super::super::vectors::Vectors;
 use super::super::{Evaluation, Query, Steps};
 
-/// As Go's `math.Max`: NaN when one is.
+/// As Go's `math.Max`: +Inf when one is, else NaN when one is.
 pub(super) fn max(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
+    let infinite = a == f64::INFINITY || b == f64::INFINITY;
+    if (a.is_nan() || b.is_nan()) && !infinite { f64::NAN } else { a.max(b) }
 }
 
-/// As Go's `math.Min`: NaN when one is.
+/// As Go's `math.Min`: -Inf when one is, else NaN when one is.
 pub(super) fn min(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else { a.min(b) }
+    let infinite = a == f64::NEG_INFINITY || b == f64::NEG_INFINITY;
+    if (a.is_nan() || b.is_nan()) && !infinite { f64::NAN } else { a.min(b) }
 }
 
 fn sign(value: f64) -> f64 {
@@ -84,7 +86,7 @@ impl Query<'_> {
         if let Some(function) = simple(name) {
             vectors.map(function);
         } else if let Some(part) = date_part(name) {
-            vectors.map(|value| part(Date::from_unix(value as i64)) as f64);
+            vectors.map(|value| part(Date::from_float(value)) as f64);
         } else {
             let param = |index: usize, step: usize| params.get(index).map(|values: &Vec<f64>| values[step]);
             let bounds = |step: usize| {

@@ -135,8 +135,8 @@ fn rank_of(value: f64, buckets: &[Bucket]) -> f64 {
             if lower_bound == f64::NEG_INFINITY {
                 return bucket.count;
             }
-            let share = (value - lower_bound) / (bucket.upper_bound - lower_bound);
-            return rank + (bucket.count - rank) * share;
+            let width = bucket.upper_bound - lower_bound;
+            return rank + (bucket.count - rank) * (value - lower_bound) / width;
         }
         rank = bucket.count;
         lower_bound = bucket.upper_bound;
