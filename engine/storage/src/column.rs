@@ -1,4 +1,6 @@
 //! One series' values, encoded: a thin face over the codec, so that head, segments and selects share one encoding.
+use std::ops::Range;
+
 use metricsstore_codec::bits::{BitReader, BitWriter};
 use metricsstore_codec::column::{Cell, ColumnReader, ColumnState};
 use metricsstore_codec::fragments::Chain;
@@ -62,14 +64,15 @@ impl Encoder {
     }
 }
 
-/// Hands `(row, bits)` of every present row to `sink`, ascending, rows below `rows` only. Says what is wrong.
+/// Hands `(row, bits)` of every present row in `rows` to `sink`, ascending. Says what is wrong.
 pub(crate) fn decode_column(
     payload: &[u8],
-    rows: u32,
+    rows: Range<u32>,
     mut sink: impl FnMut(u32, u64),
 ) -> Result<(), &'static str> {
-    let mut reader = ColumnReader::new(None, BitReader::of_slice(payload), rows);
-    let mut row = 0;
+    let mut reader = ColumnReader::new(None, BitReader::of_slice(payload), rows.end);
+    reader.skip(rows.start).map_err(|damaged| damaged.what)?;
+    let mut row = rows.start;
     while let Some(cell) = reader.next().map_err(|damaged| damaged.what)? {
         match cell {
             Cell::Value(value) => {
@@ -91,19 +94,25 @@ pub(crate) struct Piece {
     /// Rows from there on, absent ones included.
     pub(crate) rows: u32,
     /// Where the encoded values stand in the buffer they were copied to.
-    pub(crate) payload: std::ops::Range<usize>,
+    pub(crate) payload: Range<usize>,
 }
 
 impl Piece {
-    /// Hands `(row of the stream, bits)` of every sample in rows below `end_row` to `sink`.
+    /// Hands `(row, bits)` of every sample in these rows of the stream to `sink`.
     pub(crate) fn decode(
         &self,
         payload: &[u8],
-        end_row: u32,
+        rows: Range<u32>,
         mut sink: impl FnMut(u32, u64),
     ) -> Result<(), &'static str> {
         let bytes = payload.get(self.payload.clone()).ok_or("column lies outside its payload")?;
-        let rows = self.rows.min(end_row.saturating_sub(self.first_row));
-        decode_column(bytes, rows, |row, bits| sink(self.first_row + row, bits))
+        let start = rows.start.saturating_sub(self.first_row).min(self.rows);
+        let end = rows.end.saturating_sub(self.first_row).min(self.rows);
+        decode_column(bytes, start..end, |row, bits| sink(self.first_row + row, bits))
+    }
+
+    /// The same for all rows.
+    pub(crate) fn decode_all(&self, payload: &[u8], sink: impl FnMut(u32, u64)) -> Result<(), &'static str> {
+        self.decode(payload, 0..u32::MAX, sink)
     }
 }

@@ -198,7 +198,7 @@ impl Merger {
         let (mut first_row, mut samples) = (None, 0u64);
         let (mut min_ms, mut max_ms) = (i64::MAX, i64::MIN);
         for ((input, piece), &base) in self.found.iter().zip(&joined.bases) {
-            let decoded = piece.decode(&self.payload, u32::MAX, |row, bits| {
+            let decoded = piece.decode_all(&self.payload, |row, bits| {
                 let row = base + row;
                 let Some(&time) = joined.times.get(row as usize) else { return };
                 encoder.set(row - *first_row.get_or_insert(row), bits);
@@ -234,7 +234,7 @@ impl Merger {
                 }
                 Err(error) => return Err(error),
             };
-            let decoded = piece.decode(&self.payload, u32::MAX, |row, bits| {
+            let decoded = piece.decode_all(&self.payload, |row, bits| {
                 samples.extend(times.get(row as usize).map(|&time| (time, bits)));
             });
             if let Err(what) = decoded {

@@ -48,12 +48,6 @@ pub enum StorageError {
         /// The newest version that is understood.
         supported: u32,
     },
-    /// Replay would need more memory than the budget allows.
-    #[error("replay needs more memory than the budget of {limit} bytes allows; raise the memory limit")]
-    Memory {
-        /// The budget in force.
-        limit: u64,
-    },
 }
 
 impl StorageError {

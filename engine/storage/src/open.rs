@@ -233,7 +233,7 @@ impl Store {
                 let times = cursor.times(piece.stream)?;
                 let mut last = None;
                 piece
-                    .decode(&payload, u32::MAX, |row, bits| last = Some((row, bits)))
+                    .decode_all(&payload, |row, bits| last = Some((row, bits)))
                     .map_err(|what| segment.damaged(what))?;
                 if let Some((row, bits)) = last
                     && let Some(&time) = times.get(row as usize)
@@ -269,8 +269,6 @@ impl Store {
             }
         }
         self.log.define_through(self.identity.next_order());
-        let view = self.view.load();
-        view.open.iter().for_each(|epoch| epoch.data.lock().recount());
         self.log.remove_below(floor)?;
         Ok(())
     }
@@ -311,6 +309,7 @@ impl Store {
                 data.append(self.layout.local(sample.series), sample.timestamp_ms, sample.bits, ANY_TIME);
                 newest = newest.max(sample.timestamp_ms);
             }
+            data.recount();
         }
         self.newest_ms.fetch_max(newest, Relaxed);
         if undefined > 0 {

@@ -23,8 +23,8 @@ const SEAL_BYTES: u64 = 8 << 20;
 const SEAL_BYTES_PER_SERIES: u64 = 64;
 /// The head is sealed after this time, by the clock or by its data.
 const SEAL_AFTER: Duration = Duration::from_mins(30);
-/// Below this a head whose data span a long time waits for the clock.
-const SEAL_SPAN_BYTES: u64 = 256 << 10;
+/// A head whose data span a long time is sealed once it has this share of the payload of a full one.
+const SEAL_SPAN_SHARE: u64 = 4;
 /// Below this sealing relieves no pressure.
 const SEAL_EARLY_BYTES: u64 = 1 << 20;
 
@@ -58,7 +58,7 @@ impl Store {
         let full = SEAL_BYTES.max(SEAL_BYTES_PER_SERIES * self.identity.len() as u64);
         let age = self.clock.monotonic().saturating_sub(upkeep.epoch_began);
         let span_ms = head.max_ms.saturating_sub(head.min_ms);
-        let long = span_ms >= SEAL_AFTER.as_millis() as i64 && head.payload_bytes >= SEAL_SPAN_BYTES;
+        let long = span_ms >= SEAL_AFTER.as_millis() as i64 && head.payload_bytes >= full / SEAL_SPAN_SHARE;
         let relieves = match self.ladder.level() {
             level if level >= Level::RefuseSeries => true,
             level => level >= Level::SealEarly && head.payload_bytes >= SEAL_EARLY_BYTES,

@@ -301,10 +301,8 @@ impl Select {
             let reference = self.series[self.chunk.start + self.found[members.start].series as usize].1;
             let mut base = 0;
             for (found, rows) in self.found[members.clone()].iter().zip(&ranges) {
-                let decoded = found.piece.decode(&self.payload, rows.end, |row, bits| {
-                    if row >= rows.start {
-                        builder.set(base + (row - rows.start) as usize, bits);
-                    }
+                let decoded = found.piece.decode(&self.payload, rows.clone(), |row, bits| {
+                    builder.set(base + (row - rows.start) as usize, bits);
                 });
                 decoded.map_err(|what| self.damaged(found, what))?;
                 base += rows.len();
@@ -321,7 +319,7 @@ impl Select {
         let mut samples: Vec<(i64, u64)> = Vec::new();
         for found in &self.found[members.clone()] {
             let Some(times) = self.times.get(&(found.part, found.piece.stream)) else { continue };
-            let decoded = found.piece.decode(&self.payload, u32::MAX, |row, bits| {
+            let decoded = found.piece.decode_all(&self.payload, |row, bits| {
                 if let Some(&time) = times.get(row as usize)
                     && (self.start_ms..=self.end_ms).contains(&time)
                 {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -125,7 +126,7 @@ fn damage_in_the_durable_part_of_the_log_is_counted_and_kept_aside() {
     let files = copy_with(&machine.files, &file, |bytes| bytes.truncate(length - 3));
     let (contents, quarantined) = try_read(&Machine { files, ..Machine::new(1) }).unwrap();
     assert_eq!(quarantined, 0);
-    assert_eq!(contents.values().map(|samples| samples.len()).sum::<usize>(), 13 * 6);
+    assert_eq!(contents.values().map(BTreeMap::len).sum::<usize>(), 13 * 6);
 }
 
 #[test]

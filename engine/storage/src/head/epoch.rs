@@ -189,11 +189,7 @@ impl EpochData {
                 continue;
             };
             let mut found = None;
-            let decoded = piece.decode(&payload, row + 1, |at, value| {
-                if at == row {
-                    found = Some(value);
-                }
-            });
+            let decoded = piece.decode(&payload, row..row + 1, |_, value| found = Some(value));
             match found {
                 Some(value) if decoded.is_ok() && value == bits => return Judgement::Duplicate,
                 Some(_) => return Judgement::Refused(Refusal::OutOfOrder),

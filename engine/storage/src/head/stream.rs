@@ -95,11 +95,7 @@ impl Stream {
             Times::Packed(column) => {
                 let mut payload = Vec::new();
                 column.copy_payload(arena, &mut payload);
-                let decoded = decode_column(&payload, rows.end, |row, bits| {
-                    if row >= rows.start {
-                        out.push(f64::from_bits(bits) as i64);
-                    }
-                });
+                let decoded = decode_column(&payload, rows, |_, bits| out.push(f64::from_bits(bits) as i64));
                 debug_assert!(decoded.is_ok());
             }
         }

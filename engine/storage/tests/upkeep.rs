@@ -1,0 +1,325 @@
+//! Background work: seals, merges, retention, the ladders, a log that fails and heals.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Contents, HOUR_MS, Machine, NOW_MS, append, read, read_all, samples_of};
+use metricsstore_budget::{Budget, Grant, Level, Part};
+use metricsstore_model::read::{ReadError, Selection, Source};
+use metricsstore_model::{Acknowledge, AppendError, Refusal};
+use metricsstore_storage::Store;
+use metricsstore_vfs::sim::{Call, Fault};
+
+const DURABLE: Acknowledge = Acknowledge::Durable;
+const SEAL_AFTER: Duration = Duration::from_mins(30);
+
+/// Lets half an hour pass and seals.
+fn seal(machine: &Machine, store: &Store) {
+    machine.clock.advance(SEAL_AFTER);
+    assert!(store.maintain().unwrap().sealed);
+}
+
+/// A sample every 15 s for a number of series, until `steps` are done.
+fn fill(store: &Store, expected: &mut Contents, from_ms: i64, steps: i64, series: u32) {
+    for step in 0..steps {
+        let time = from_ms + step * 15_000;
+        let rows: Vec<(u32, i64, f64)> = (0..series).map(|n| (n, time, f64::from(n) + step as f64)).collect();
+        assert_eq!(append(store, &rows, DURABLE).unwrap().refused, []);
+        for (number, time, value) in rows {
+            expected.entry(number).or_default().insert(time, value.to_bits());
+        }
+    }
+}
+
+#[test]
+fn what_is_sealed_leaves_the_log_and_is_read_as_before() {
+    let mut machine = Machine::new(1);
+    let store = machine.open();
+    let mut expected = Contents::new();
+    fill(&store, &mut expected, NOW_MS, 20, 5);
+    seal(&machine, &store);
+    let stats = store.stats();
+    assert_eq!((stats.segment_count, stats.head_samples, stats.wal_segments), (1, 0, 1));
+    assert_eq!(read_all(&store), expected);
+    fill(&store, &mut expected, NOW_MS + 20 * 15_000, 20, 5);
+    assert_eq!(read_all(&store), expected);
+    machine.files = machine.files.crash();
+    drop(store);
+    let store = machine.open();
+    assert_eq!(read_all(&store), expected);
+    // Judged by what is sealed, too.
+    let last = NOW_MS + 39 * 15_000;
+    let verdicts = append(&store, &[(1, last, 20.0), (2, last, 0.5), (3, last - 1, 0.5)], DURABLE).unwrap();
+    let refusals: Vec<Refusal> = verdicts.refused.into_iter().map(|refused| refused.refusal).collect();
+    assert_eq!(refusals, [Refusal::DuplicateTimestamp, Refusal::OutOfOrder]);
+}
+
+#[test]
+fn a_restart_right_after_a_seal_still_knows_the_last_samples() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = machine.open();
+    assert_eq!(store.stats().head_samples, 0);
+    let verdicts =
+        append(&store, &[(1, NOW_MS, 1.0), (1, NOW_MS, 2.0), (1, NOW_MS - 5, 1.0)], DURABLE).unwrap();
+    assert_eq!((verdicts.written, verdicts.refused.len()), (1, 2));
+    assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0)]);
+}
+
+#[test]
+fn a_lagging_series_is_written_behind_what_is_sealed() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 1.0), (2, NOW_MS - 1_000_000, 1.0)], DURABLE).unwrap();
+    seal(&machine, &store);
+    let rows = [(1, NOW_MS + 15_000, 2.0), (2, NOW_MS - 985_000, 2.0), (3, NOW_MS - 985_000, 3.0)];
+    assert_eq!(append(&store, &rows, DURABLE).unwrap().refused, []);
+    seal(&machine, &store);
+    assert_eq!(samples_of(&store, 2), [(NOW_MS - 1_000_000, 1.0), (NOW_MS - 985_000, 2.0)]);
+    assert_eq!(samples_of(&store, 3), [(NOW_MS - 985_000, 3.0)]);
+}
+
+#[test]
+fn segments_stay_few_and_merging_changes_no_answer() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let mut expected = Contents::new();
+    let mut merged = 0;
+    for round in 0..60 {
+        // The population changes, one series jitters.
+        fill(&store, &mut expected, NOW_MS + round * 1_800_000, 8, 3 + (round % 4) as u32);
+        let odd = (100, NOW_MS + round * 1_800_000 + 77 * round, 0.1 * round as f64);
+        append(&store, &[odd], DURABLE).unwrap();
+        expected.entry(100).or_default().insert(odd.1, odd.2.to_bits());
+        machine.clock.advance(SEAL_AFTER);
+        merged += store.maintain().unwrap().merged;
+        assert!(store.stats().segment_count <= 13, "{}", store.stats().segment_count);
+    }
+    assert!(merged > 20);
+    assert_eq!(read_all(&store), expected);
+    let (start, end) = (NOW_MS + 7 * 1_800_000 + 15_000, NOW_MS + 33 * 1_800_000);
+    let part: Contents = expected
+        .iter()
+        .map(|(&number, samples)| (number, samples.range(start..=end).map(|(&t, &b)| (t, b)).collect()))
+        .collect();
+    assert_eq!(read(&store, start, end), part);
+    drop(store);
+    assert_eq!(read_all(&machine.open()), expected);
+}
+
+#[test]
+fn retention_hides_old_samples_then_removes_their_segments_and_series() {
+    let mut machine = Machine::new(1);
+    machine.options.retention_ms = Some(2 * HOUR_MS);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 1.0), (2, NOW_MS, 1.0)], DURABLE).unwrap();
+    seal(&machine, &store);
+    machine.clock.advance(Duration::from_mins(89));
+    append(&store, &[(2, NOW_MS + 2 * HOUR_MS - 60_000, 2.0)], DURABLE).unwrap();
+    assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0)]);
+    machine.clock.advance(Duration::from_mins(2));
+    assert_eq!(samples_of(&store, 1), []);
+    let names = machine.names("segments");
+    assert_eq!(store.maintain().unwrap().expired, 1);
+    assert!(!machine.names("segments").contains(&names[0]));
+    assert_eq!((store.stats().series, store.stats().series_removed), (1, 1));
+    store.set_retention_ms(None);
+    assert_eq!(store.maintain().unwrap().expired, 0);
+    assert_eq!(samples_of(&store, 2), [(NOW_MS + 2 * HOUR_MS - 60_000, 2.0)]);
+    let refused = append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap().refused;
+    assert_eq!(refused[0].refusal, Refusal::TooOld);
+}
+
+#[test]
+fn pressure_refuses_new_series_first_and_writes_last() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap();
+    store.set_pressure(Level::RefuseSeries);
+    let verdicts = append(&store, &[(1, NOW_MS + 1, 1.0), (2, NOW_MS + 1, 1.0)], DURABLE).unwrap();
+    assert_eq!(verdicts.written, 1);
+    assert_eq!((verdicts.refused[0].row, &verdicts.refused[0].refusal), (1, &Refusal::SeriesBudget));
+    store.set_pressure(Level::RefuseWrites);
+    let error = append(&store, &[(1, NOW_MS + 2, 1.0)], DURABLE).unwrap_err();
+    assert!(matches!(error, AppendError::Busy { .. }), "{error}");
+    assert!(store.maintain().unwrap().sealed, "sealing is what relieves");
+    store.set_pressure(Level::Normal);
+    append(&store, &[(1, NOW_MS + 2, 1.0), (2, NOW_MS + 2, 1.0)], DURABLE).unwrap();
+    let refused = store.stats().refused;
+    assert_eq!((refused.series_budget, refused.busy_requests), (1, 1));
+}
+
+#[test]
+fn the_store_counts_for_itself_when_nobody_tells_it() {
+    let mut machine = Machine::new(1);
+    machine.budget = Budget::new(16 << 20);
+    let store = machine.open();
+    let rows = |first: u32| (first..first + 2000).map(|n| (n, NOW_MS, 1.0)).collect::<Vec<_>>();
+    let (mut held, mut first_refused_at) = (0, 0);
+    for batch in 0..100 {
+        let verdicts = append(&store, &rows(batch * 2000), DURABLE).unwrap();
+        held += verdicts.written;
+        store.maintain().unwrap();
+        if !verdicts.refused.is_empty() {
+            first_refused_at = machine.budget.counted();
+            break;
+        }
+    }
+    assert!(
+        first_refused_at > (16 << 20) * 6 / 10,
+        "{first_refused_at} of 16 MiB counted at the first refusal"
+    );
+    assert!(machine.budget.counted() < 16 << 20);
+    // Existing series go on.
+    for step in 1..20 {
+        let rows: Vec<_> = (0..held.min(10_000)).map(|n| (n, NOW_MS + step * 15_000, step as f64)).collect();
+        assert_eq!(append(&store, &rows, DURABLE).unwrap().written as usize, rows.len());
+        store.maintain().unwrap();
+        assert!(machine.budget.counted() < 16 << 20);
+    }
+}
+
+#[test]
+fn replay_seals_within_the_budget_and_a_crash_in_it_repeats_nothing() {
+    let mut machine = Machine::new(1);
+    let store = machine.open();
+    let mut expected = Contents::new();
+    fill(&store, &mut expected, NOW_MS, 40, 2000);
+    // The raw keys of the first process are not there after a start.
+    let limit = (machine.budget.counted() - machine.budget.part(Part::RawCache)) * 105 / 100;
+    drop(store);
+    machine.files = machine.files.kill();
+    for calls in (20..120).step_by(10) {
+        machine.budget = Budget::new(limit);
+        machine.files.power_off_at(calls);
+        drop(machine.try_open());
+        machine.files = machine.files.crash();
+    }
+    machine.budget = Budget::new(limit);
+    let store = machine.open();
+    assert!(store.stats().segment_count > 0);
+    assert_eq!(read_all(&store), expected);
+}
+
+#[test]
+fn a_failed_sync_acknowledges_nothing_and_the_store_heals_by_itself() {
+    let mut machine = Machine::new(1);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap();
+    machine
+        .files
+        .fail_when(Fault::Io, |call, path| call == Call::Sync && path.to_string_lossy().contains("wal"));
+    let error = append(&store, &[(1, NOW_MS + 1, 2.0)], DURABLE).unwrap_err();
+    assert!(matches!(error, AppendError::Log(_)), "{error}");
+    assert!(store.stats().read_only);
+    assert!(matches!(append(&store, &[(1, NOW_MS + 2, 3.0)], DURABLE), Err(AppendError::Log(_))));
+    machine.files.heal();
+    assert!(store.maintain().unwrap().sealed);
+    assert!(!store.stats().read_only);
+    // What failed was never acknowledged; sent again it is, and from then on it is safe.
+    append(&store, &[(1, NOW_MS + 1, 2.0), (1, NOW_MS + 2, 3.0)], DURABLE).unwrap();
+    machine.files = machine.files.crash();
+    drop(store);
+    assert_eq!(samples_of(&machine.open(), 1), [(NOW_MS, 1.0), (NOW_MS + 1, 2.0), (NOW_MS + 2, 3.0)]);
+}
+
+#[test]
+fn a_full_disk_refuses_and_writing_resumes_without_a_restart() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap();
+    machine.files.set_capacity(Some(64 << 10));
+    let mut time = NOW_MS;
+    let error = loop {
+        time += 1;
+        if let Err(error) = append(&store, &[(1, time, 1.0)], DURABLE) {
+            break error;
+        }
+    };
+    assert!(matches!(error, AppendError::Log(_)), "{error}");
+    assert!(store.maintain().is_err());
+    let error = append(&store, &[(1, time + 1, 1.0)], DURABLE).unwrap_err();
+    assert!(matches!(error, AppendError::Busy { .. }), "the disk ladder says so: {error}");
+    assert_eq!(samples_of(&store, 1)[0], (NOW_MS, 1.0), "reading goes on");
+    machine.files.set_capacity(None);
+    store.maintain().unwrap();
+    append(&store, &[(1, time + 2, 2.0)], DURABLE).unwrap();
+}
+
+#[test]
+fn a_select_is_a_snapshot() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let mut expected = Contents::new();
+    fill(&store, &mut expected, NOW_MS, 5, 300);
+    let selection = Selection { matchers: &[], start_ms: i64::MIN, end_ms: i64::MAX };
+    let mut batches = store.select(&selection, &Grant::unlimited()).unwrap();
+    let mut samples = batches.next_batch().unwrap().map_or(0, |batch| batch.ids.len() * batch.times.len());
+    fill(&store, &mut Contents::new(), NOW_MS + 5 * 15_000, 5, 400);
+    seal(&machine, &store);
+    fill(&store, &mut Contents::new(), NOW_MS + 10 * 15_000, 5, 400);
+    while let Some(batch) = batches.next_batch().unwrap() {
+        samples += batch.ids.len() * batch.times.len();
+    }
+    assert_eq!(samples, 5 * 300);
+}
+
+#[test]
+fn a_select_takes_no_more_memory_than_it_was_granted() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    fill(&store, &mut Contents::new(), NOW_MS, 20, 300);
+    let selection = Selection { matchers: &[], start_ms: i64::MIN, end_ms: i64::MAX };
+    let budget = Budget::unlimited();
+    let mut batches = store.select(&selection, &budget.grant(Part::Query, 10_000)).unwrap();
+    assert!(matches!(batches.next_batch(), Err(ReadError::Memory(_))));
+    drop(batches);
+    assert_eq!(budget.part(Part::Query), 0);
+}
+
+#[test]
+fn writers_readers_and_upkeep_run_at_once() {
+    const WRITERS: u32 = 4;
+    const STEPS: i64 = 150;
+    let mut machine = Machine::new(1);
+    machine.options.shards = 3;
+    let store = machine.open();
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let store = Arc::clone(&store);
+            scope.spawn(move || {
+                for step in 0..STEPS {
+                    let rows: Vec<(u32, i64, f64)> = (0..50)
+                        .map(|n| {
+                            (writer * 2000 + n * 31, NOW_MS + step * 1000 + i64::from(writer), step as f64)
+                        })
+                        .collect();
+                    assert_eq!(append(&store, &rows, DURABLE).unwrap().written, 50);
+                }
+            });
+        }
+        let (store, clock) = (Arc::clone(&store), machine.clock.clone());
+        scope.spawn(move || {
+            for _ in 0..40 {
+                clock.advance(SEAL_AFTER);
+                store.maintain().unwrap();
+                for samples in read_all(&store).values() {
+                    // Each series is written in steps without a gap.
+                    let steps: Vec<i64> = samples.values().map(|&bits| f64::from_bits(bits) as i64).collect();
+                    assert!(steps.iter().copied().eq(0..steps.len() as i64), "{steps:?}");
+                }
+            }
+        });
+    });
+    let contents = read_all(&store);
+    assert_eq!(contents.len() as u32, WRITERS * 50);
+    assert!(contents.values().all(|samples| samples.len() as i64 == STEPS));
+    machine.files = machine.files.crash();
+    drop(store);
+    assert_eq!(read_all(&machine.open()), contents);
+}
