@@ -136,7 +136,11 @@ where
             .patch(&self.name, &Self::params(), &Patch::Apply(&self.wanted))
             .await
             .map_err(Error::write(&kind, &self.name))?;
-        Ok(Some(format!("{kind} {}: {difference}", self.name)))
+        let name = &self.name;
+        Ok(Some(match self.existing {
+            None => format!("{kind} {name} created"),
+            Some(_) => format!("{kind} {name} updated ({difference})"),
+        }))
     }
 
     /// The object as it is now.
@@ -153,9 +157,18 @@ fn explain(kind: &str, plain: &Value, stamped: &Value, found: &Value) -> Option<
     match first_difference(plain, found) {
         // What is in a Secret is told to nobody.
         Some(_) if kind == "Secret" => Some("its contents changed".into()),
-        Some(difference) => Some(difference),
+        // A hash that differs says less than what it is the hash of.
+        Some(difference) => first_difference(&without_hashes(plain), found).or(Some(difference)),
         None => first_difference(stamped, found).map(|_| "a field is no longer wanted".into()),
     }
+}
+
+fn without_hashes(plain: &Value) -> Value {
+    let mut plain = plain.clone();
+    if let Some(meta) = plain.pointer_mut("/spec/template/metadata").and_then(Value::as_object_mut) {
+        meta.remove("annotations");
+    }
+    plain
 }
 
 /// 4xx, but for what passes by itself: a conflict, too many requests, a time-out, an object that is being created.
