@@ -111,7 +111,7 @@ pub struct Usage {
     /// Live series.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub series: Option<i64>,
-    /// Samples acknowledged per second since the sample before; absent in the first one.
+    /// Samples acknowledged per second since the look before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_per_second: Option<i64>,
     /// Memory that counts against the budget.

@@ -1,7 +1,8 @@
 //! Samples of the load, taken apart from reconciling so that a busy store does not keep the reconciler busy.
 //!
 //! The sampler owns `status.usage`, `summary.series` and `summary.disk` under a field manager of its own. It publishes the
-//! first sample of a ready store at once, later ones only when two significant digits changed, at most every ten minutes.
+//! first sample of a ready store as soon as two looks give a rate, later ones only when two significant digits changed, at
+//! most every ten minutes.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,8 +21,8 @@ use crate::controller::Guarded;
 use crate::error::Error;
 use crate::plan::{names, rollout, settle};
 
-/// How often stores are looked at: the first sample is there well within 30 s of Ready.
-const TICK: Duration = Duration::from_secs(10);
+/// How often stores are looked at: the second look is well within 30 s of Ready.
+const TICK: Duration = Duration::from_secs(8);
 /// How often a changed sample is published.
 const PUBLISH: Duration = Duration::from_mins(10);
 const FIELD_MANAGER: &str = "metricsstore-operator-usage";
@@ -68,16 +69,15 @@ async fn sample(ctx: &Context, store: &MetricsStore, history: &mut History) -> R
             Ok(())
         };
     }
-    // The first sample has no rate yet: the second one, ten seconds later, adds it.
-    let rate_missing = before.usage.as_ref().is_none_or(|usage| usage.samples_per_second.is_none());
-    if !due && !rate_missing {
+    if !due {
         return Ok(());
     }
     let infos = ask(ctx, store).await?;
-    let Some(mut usage) = usage(&infos, history) else { return Ok(()) };
-    // The first look after a start has nothing to compare with: what was said before stands.
-    usage.samples_per_second =
-        usage.samples_per_second.or_else(|| before.usage.as_ref().and_then(|usage| usage.samples_per_second));
+    let Some(usage) = usage(&infos, history) else { return Ok(()) };
+    if usage.samples_per_second.is_none() {
+        // The first look has nothing to compare with; the next one, in a few seconds, has.
+        return Ok(());
+    }
     let disk = fullest(&infos);
     let found = before.summary.as_ref().and_then(|summary| summary.disk.clone());
     if before.usage.as_ref() == Some(&usage) && found == disk {

@@ -42,13 +42,13 @@ pub async fn apply(
 ) -> Result<Applied, Error> {
     // No `..`: a kind that is forgotten here does not compile.
     let Children { service_account, ops, scrape, config_map, web, pods, statefulset } = children;
-    let service_account = Work::new(ctx, namespace, service_account, existing.service_account.as_ref())?;
-    let ops = Work::new(ctx, namespace, ops, existing.ops.as_ref())?;
-    let scrape = Work::new(ctx, namespace, scrape, existing.scrape.as_ref())?;
-    let config_map = Work::new(ctx, namespace, config_map, existing.config_map.as_ref())?;
-    let web = Work::new(ctx, namespace, web, existing.web.as_ref())?;
-    let pods = Work::new(ctx, namespace, pods, existing.pods.as_ref())?;
-    let statefulset = Work::new(ctx, namespace, statefulset, existing.statefulset.as_ref())?;
+    let mut service_account = Work::new(ctx, namespace, service_account, existing.service_account.as_ref())?;
+    let mut ops = Work::new(ctx, namespace, ops, existing.ops.as_ref())?;
+    let mut scrape = Work::new(ctx, namespace, scrape, existing.scrape.as_ref())?;
+    let mut config_map = Work::new(ctx, namespace, config_map, existing.config_map.as_ref())?;
+    let mut web = Work::new(ctx, namespace, web, existing.web.as_ref())?;
+    let mut pods = Work::new(ctx, namespace, pods, existing.pods.as_ref())?;
+    let mut statefulset = Work::new(ctx, namespace, statefulset, existing.statefulset.as_ref())?;
 
     macro_rules! each {
         ($call:ident) => {
@@ -80,6 +80,8 @@ struct Work<K> {
     name: String,
     difference: Option<String>,
     existing: Option<K>,
+    /// Lists are overwritten instead of merged by key.
+    overwrite: bool,
 }
 
 impl<K> Work<K>
@@ -100,31 +102,52 @@ where
             Some(found) => explain(&K::kind(&()), &plain, &wanted, found),
         };
         let api = Api::namespaced(ctx.client.clone(), namespace);
-        Ok(Work { api, ctx: ctx.clone(), wanted, name, difference, existing: existing.cloned() })
+        Ok(Work {
+            api,
+            ctx: ctx.clone(),
+            wanted,
+            name,
+            difference,
+            existing: existing.cloned(),
+            overwrite: false,
+        })
     }
 
-    fn params() -> PatchParams {
-        PatchParams::apply(names::FIELD_MANAGER).force()
+    async fn send(&self, dry_run: bool) -> kube::Result<K> {
+        if self.overwrite {
+            let manager = Some(names::FIELD_MANAGER.to_owned());
+            let params = PatchParams { dry_run, field_manager: manager, ..PatchParams::default() };
+            return self.api.patch(&self.name, &params, &Patch::Merge(&self.wanted)).await;
+        }
+        let params = PatchParams { dry_run, ..PatchParams::apply(names::FIELD_MANAGER).force() };
+        self.api.patch(&self.name, &params, &Patch::Apply(&self.wanted)).await
     }
 
     /// The API server's refusal; `None` when it would take it, or when nothing differs.
-    async fn dry_run(&self) -> Result<Option<Refusal>, Error> {
+    async fn dry_run(&mut self) -> Result<Option<Refusal>, Error> {
         if self.difference.is_none() {
             return Ok(None);
         }
-        let params = PatchParams { dry_run: true, ..Self::params() };
         let kind = K::kind(&());
-        match self.api.patch(&self.name, &params, &Patch::Apply(&self.wanted)).await {
-            Ok(_) => Ok(None),
-            Err(kube::Error::Api(status)) if is_refusal(status.code) => Ok(Some(Refusal::new(
-                "PlanRefused",
-                format!(
-                    "the API server refuses {kind} {}: {}. Nothing was changed; correct the spec or what forbids it",
-                    self.name, status.message
-                ),
-            ))),
-            Err(error) => Err(Error::write(&kind, &self.name)(error)),
+        let refusal = match self.send(true).await {
+            Ok(_) => return Ok(None),
+            Err(kube::Error::Api(status)) if is_refusal(status.code) => status,
+            Err(error) => return Err(Error::write(&kind, &self.name)(error)),
+        };
+        // Somebody's port under our port's name: ports are merged by number, so applying would leave both.
+        if kind == "Service" && self.existing.is_some() && !self.overwrite {
+            self.overwrite = true;
+            if self.send(true).await.is_ok() {
+                return Ok(None);
+            }
         }
+        Ok(Some(Refusal::new(
+            "PlanRefused",
+            format!(
+                "the API server refuses {kind} {}: {}. Nothing was changed; correct the spec or what forbids it",
+                self.name, refusal.message
+            ),
+        )))
     }
 
     /// What was written, in words.
@@ -132,10 +155,7 @@ where
         let Some(difference) = &self.difference else { return Ok(None) };
         let kind = K::kind(&());
         self.ctx.metrics.wrote(&kind);
-        self.api
-            .patch(&self.name, &Self::params(), &Patch::Apply(&self.wanted))
-            .await
-            .map_err(Error::write(&kind, &self.name))?;
+        self.send(false).await.map_err(Error::write(&kind, &self.name))?;
         let name = &self.name;
         Ok(Some(match self.existing {
             None => format!("{kind} {name} created"),
