@@ -37,7 +37,7 @@ impl Monotonicity {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Annotation {
     severity: Severity,
     text: String,
@@ -46,7 +46,7 @@ struct Annotation {
 }
 
 /// What one query collected.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Annotations {
     found: Vec<Annotation>,
 }

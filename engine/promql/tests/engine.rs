@@ -157,6 +157,41 @@ fn a_query_over_its_memory_is_stopped_and_gives_it_back() {
 }
 
 #[test]
+fn an_aggregation_is_evaluated_in_parts_when_its_series_do_not_fit() {
+    let mut store = filled();
+    // A group that only the second half of the steps meets, though its first series is the oldest but one.
+    let late = labels(&[("__name__", "up"), ("job", "late"), ("instance", "0")]);
+    store.append(&late, (50..60).map(|minute| (minute * 60_000, 0.1)));
+    let engine = plain();
+    for (query, bytes) in [
+        ("sum by (job) (up / 3)", 600_000),
+        ("avg(sum by (job) (rate(up[5m])))", 600_000),
+        ("quantile(0.3, up)", 600_000),
+        ("stddev without (job) (up)", 1_300_000),
+    ] {
+        let answer = |bytes| {
+            let grant = Budget::new(1 << 30).grant(Part::Query, bytes);
+            engine.range(&store, query, 0, 3_540_000, 1000, &QueryOptions::default(), &grant)
+        };
+        let points = |output: QueryOutput| {
+            let Value::Matrix(matrix) = output.value else { panic!("no matrix") };
+            let series = (0..matrix.len()).map(|index| {
+                let points = matrix.series(index).iter().map(|point| (point.t_ms, point.value.to_bits()));
+                (matrix.labels.to_labels(index).to_string(), points.collect::<Vec<_>>())
+            });
+            series.collect::<Vec<_>>()
+        };
+        // All series at once take 21 × 3541 × 8 bytes and more.
+        let (whole, parts) = (answer(1 << 30).unwrap(), answer(bytes).unwrap());
+        assert_eq!(points(parts), points(whole), "{query}");
+    }
+    let grant = Grant::unlimited();
+    assert!(engine.range(&store, "up", 0, 3_540_000, 1000, &QueryOptions::default(), &grant).is_ok());
+    let grant = Budget::new(1 << 30).grant(Part::Query, 500_000);
+    assert!(engine.range(&store, "up", 0, 3_540_000, 1000, &QueryOptions::default(), &grant).is_err());
+}
+
+#[test]
 fn a_cancelled_query_and_one_past_its_deadline_stop() {
     let store = filled();
     let interrupt = Interrupt::default();

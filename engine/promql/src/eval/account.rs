@@ -69,6 +69,13 @@ impl Held {
         Ok(())
     }
 
+    /// Gives bytes back early.
+    pub fn shrink(&mut self, bytes: u64) {
+        let given = bytes.min(self.bytes);
+        self.account.grant.release(given);
+        self.bytes -= given;
+    }
+
     /// Counts more samples.
     pub fn add_samples(&mut self, samples: u64) -> Result<(), QueryError> {
         self.samples += samples;

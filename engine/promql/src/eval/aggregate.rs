@@ -1,142 +1,35 @@
 //! Aggregations that make new series: folded row after row in creation order, every step of a row at once.
-use metricsstore_model::LabelBuf;
+use metricsstore_model::{LabelBuf, METRIC_NAME};
 
 use crate::ast::{Aggregate, AggregateOp};
 use crate::error::QueryError;
 use crate::literal::{format_float, quote};
-use crate::value::LabelTable;
 
-use super::functions::kahan::{Mean, Sum};
-use super::functions::quantile::{is_invalid, quantile};
+use super::account::Held;
+use super::fold::{LARGEST_STATE, fold_groups};
+use super::functions::quantile::is_invalid;
 use super::keys::{Grouping, Keys};
 use super::vectors::{ABSENT, Labels, Vectors, is_absent};
 use super::{Evaluation, Query, Steps};
-
-/// Bytes of the largest state of a group at a step, with its result.
-const LARGEST_STATE: usize = size_of::<Option<Mean>>() + size_of::<f64>();
 
 /// The rows of an aggregation's input, sorted into groups.
 pub(super) struct Groups {
     /// Group of each row.
     pub of_row: Vec<u32>,
-    /// Label sets of the groups.
-    pub labels: LabelTable,
+    /// Number of groups.
+    pub count: usize,
 }
 
-/// What is known of one group at one step.
-trait Fold: Copy {
-    fn start(value: f64) -> Self;
-    fn add(&mut self, value: f64);
-    fn value(self) -> f64;
-}
-
-impl Fold for Sum {
-    fn start(value: f64) -> Sum {
-        Sum::starting_at(value)
-    }
-    fn add(&mut self, value: f64) {
-        Sum::add(self, value);
-    }
-    fn value(self) -> f64 {
-        self.total()
-    }
-}
-
-impl Fold for Mean {
-    fn start(value: f64) -> Mean {
-        Mean::starting_at(value)
-    }
-    fn add(&mut self, value: f64) {
-        Mean::add(self, value);
-    }
-    fn value(self) -> f64 {
-        Mean::value(self)
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Min(f64);
-
-impl Fold for Min {
-    fn start(value: f64) -> Min {
-        Min(value)
-    }
-    fn add(&mut self, value: f64) {
-        if self.0 > value || self.0.is_nan() {
-            self.0 = value;
-        }
-    }
-    fn value(self) -> f64 {
-        self.0
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Max(f64);
-
-impl Fold for Max {
-    fn start(value: f64) -> Max {
-        Max(value)
-    }
-    fn add(&mut self, value: f64) {
-        if self.0 < value || self.0.is_nan() {
-            self.0 = value;
-        }
-    }
-    fn value(self) -> f64 {
-        self.0
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Count(f64);
-
-impl Fold for Count {
-    fn start(_: f64) -> Count {
-        Count(1.0)
-    }
-    fn add(&mut self, _: f64) {
-        self.0 += 1.0;
-    }
-    fn value(self) -> f64 {
-        self.0
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Presence;
-
-impl Fold for Presence {
-    fn start(_: f64) -> Presence {
-        Presence
-    }
-    fn add(&mut self, _: f64) {}
-    fn value(self) -> f64 {
-        1.0
-    }
-}
-
-/// Welford's running variance.
-#[derive(Clone, Copy)]
-struct Variance {
-    count: f64,
-    mean: f64,
-    squares: f64,
-}
-
-impl Fold for Variance {
-    fn start(value: f64) -> Variance {
-        Variance { count: 1.0, mean: value, squares: if value.is_finite() { 0.0 } else { f64::NAN } }
-    }
-    fn add(&mut self, value: f64) {
-        self.count += 1.0;
-        let delta = value - self.mean;
-        self.mean += delta / self.count;
-        self.squares += delta * (value - self.mean);
-    }
-    fn value(self) -> f64 {
-        self.squares / self.count
-    }
+/// What is known of the groups of an aggregation while parts of its steps are evaluated.
+struct Folded {
+    keys: Keys,
+    /// For each group, whether its name goes at the end.
+    drop_name: Vec<bool>,
+    /// For each group, the first of its series in the order of creation; only as long as rows are stored series.
+    first_series: Option<Vec<u64>>,
+    /// Consecutive parts of the steps: their number and one row of them per group known by then.
+    parts: Vec<(usize, Vec<f64>)>,
+    held: Held,
 }
 
 impl Query<'_> {
@@ -146,53 +39,75 @@ impl Query<'_> {
             return self.count_values(aggregate, &label, steps);
         }
         let param = aggregate.param.as_ref().map(|param| self.scalar(param, steps)).transpose()?;
-        let input = self.vector(&aggregate.expr, steps)?;
-        let grouping = grouping_of(aggregate);
-        let mut keys = Keys::new(grouping);
-        let of_row = keys.assign(&input.labels);
-        let groups = Groups { of_row, labels: keys.into_table() };
         let param = param.unwrap_or_default();
-        let _scratch = self.scratch(groups.labels.len() * steps.count * LARGEST_STATE)?;
         if aggregate.op.picks_series() {
+            let input = self.vector(&aggregate.expr, steps)?;
+            let mut keys = Keys::new(grouping_of(aggregate));
+            let groups = Groups { of_row: keys.assign(&input.labels), count: keys.len() };
             return self.pick_series(aggregate, &param, input, &groups, steps);
         }
-        let values = match aggregate.op {
-            AggregateOp::Sum => fold::<Sum>(&input, &groups),
-            AggregateOp::Avg => fold::<Mean>(&input, &groups),
-            AggregateOp::Min => fold::<Min>(&input, &groups),
-            AggregateOp::Max => fold::<Max>(&input, &groups),
-            AggregateOp::Count => fold::<Count>(&input, &groups),
-            AggregateOp::Stdvar => fold::<Variance>(&input, &groups),
-            AggregateOp::Stddev => {
-                let mut values = fold::<Variance>(&input, &groups);
-                for value in values.iter_mut().filter(|value| !is_absent(**value)) {
-                    *value = value.sqrt();
-                }
-                values
-            }
-            AggregateOp::Quantile => {
-                self.warn_of_quantiles(aggregate, &param);
-                quantiles(&input, &groups, &param)
-            }
-            _ => fold::<Presence>(&input, &groups),
+        if aggregate.op == AggregateOp::Quantile {
+            self.warn_of_quantiles(aggregate, &param);
+        }
+        let mut folded = Folded {
+            keys: Keys::new(grouping_of(aggregate)),
+            drop_name: Vec::new(),
+            first_series: Some(Vec::new()),
+            parts: Vec::new(),
+            held: self.scratch(0)?,
         };
-        self.grouped(aggregate, &input, groups, values)
+        self.fold_steps(aggregate, &param, steps, &mut folded)?;
+        self.groups(aggregate, steps, folded)
     }
 
-    fn grouped(
+    /// Folds all steps at once or, when the rows of all series do not fit into the query's memory, in two halves:
+    /// what stays of each half is one row per group.
+    fn fold_steps(
         &self,
         aggregate: &Aggregate,
-        input: &Vectors,
-        groups: Groups,
-        values: Vec<f64>,
-    ) -> Evaluation<Vectors> {
-        let mut drop_name = vec![false; groups.labels.len()];
-        for (row, &group) in groups.of_row.iter().enumerate() {
-            drop_name[group as usize] |= input.drop_name[row];
+        param: &[f64],
+        steps: Steps,
+        folded: &mut Folded,
+    ) -> Evaluation<()> {
+        let annotations = self.annotations.borrow().clone();
+        match self.fold_at_once(aggregate, param, steps, folded) {
+            Err(QueryError::Memory(_)) if steps.count > 1 => {
+                self.annotations.replace(annotations);
+                let (first, second) = steps.halves();
+                let (first_param, second_param) = param.split_at(first.count.min(param.len()));
+                self.fold_steps(aggregate, first_param, first, folded)?;
+                self.fold_steps(aggregate, second_param, second, folded)
+            }
+            outcome => outcome,
         }
-        let mut vectors = Vectors::new(Labels::owned(groups.labels), values, input.width, &self.account)?;
+    }
+
+    fn fold_at_once(
+        &self,
+        aggregate: &Aggregate,
+        param: &[f64],
+        steps: Steps,
+        folded: &mut Folded,
+    ) -> Evaluation<()> {
+        let input = self.vector(&aggregate.expr, steps)?;
+        let of_row = folded.keys.assign(&input.labels);
+        let groups = Groups { of_row, count: folded.keys.len() };
+        let _scratch = self.scratch(groups.count * steps.count * LARGEST_STATE)?;
+        folded.held.grow((groups.count * steps.count) as u64 * 8)?;
+        folded.parts.push((steps.count, fold_groups(aggregate.op, &input, &groups, param)));
+        folded.note_rows(&input, &groups);
+        Ok(())
+    }
+
+    fn groups(&self, aggregate: &Aggregate, steps: Steps, folded: Folded) -> Evaluation<Vectors> {
+        let order = folded.order();
+        let Folded { keys, mut drop_name, parts, .. } = folded;
+        drop_name.resize(keys.len(), false);
+        let values = joined(parts, keys.len(), steps.count);
+        let mut vectors = Vectors::new(Labels::owned(keys.into_table()), values, steps.count, &self.account)?;
         vectors.drop_name = drop_name;
-        vectors.one_name = !grouping_of(aggregate).keeps(metricsstore_model::METRIC_NAME);
+        vectors.one_name = !grouping_of(aggregate).keeps(METRIC_NAME);
+        let vectors = if order.is_sorted() { vectors } else { vectors.pick(&order) };
         Ok(vectors.without_empty_rows())
     }
 
@@ -258,40 +173,48 @@ fn grouping_of(aggregate: &Aggregate) -> Grouping {
     if aggregate.without { Grouping::without(&aggregate.grouping) } else { Grouping::by(&aggregate.grouping) }
 }
 
-/// One row of cells per group.
-fn fold<F: Fold>(input: &Vectors, groups: &Groups) -> Vec<f64> {
-    let width = input.width;
-    let mut states: Vec<Option<F>> = vec![None; groups.labels.len() * width];
-    for (row, &group) in groups.of_row.iter().enumerate() {
-        let states = &mut states[group as usize * width..][..width];
-        for (state, &value) in states.iter_mut().zip(input.row(row)) {
-            if is_absent(value) {
-                continue;
-            }
-            match state {
-                Some(state) => state.add(value),
-                None => *state = Some(F::start(value)),
-            }
+impl Folded {
+    /// Groups by their first series. One part alone met them in that order; several may have met them in another.
+    fn order(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.keys.len() as u32).collect();
+        if let (Some(first_series), true) = (&self.first_series, self.parts.len() > 1) {
+            order.sort_by_key(|&group| first_series.get(group as usize).copied().unwrap_or(u64::MAX));
+        }
+        order
+    }
+
+    fn note_rows(&mut self, input: &Vectors, groups: &Groups) {
+        self.drop_name.resize(groups.count, false);
+        for (row, &group) in groups.of_row.iter().enumerate() {
+            self.drop_name[group as usize] |= input.drop_name[row];
+        }
+        let Labels::Stored { ids, .. } = &input.labels else {
+            self.first_series = None;
+            return;
+        };
+        let Some(first_series) = &mut self.first_series else { return };
+        first_series.resize(groups.count, u64::MAX);
+        for (id, &group) in ids.iter().zip(&groups.of_row) {
+            let first = &mut first_series[group as usize];
+            *first = id.order.min(*first);
         }
     }
-    states.into_iter().map(|state| state.map_or(ABSENT, F::value)).collect()
 }
 
-fn quantiles(input: &Vectors, groups: &Groups, q: &[f64]) -> Vec<f64> {
-    let width = input.width;
-    let mut rows_of: Vec<Vec<usize>> = vec![Vec::new(); groups.labels.len()];
-    for (row, &group) in groups.of_row.iter().enumerate() {
-        rows_of[group as usize].push(row);
+/// The parts of each group side by side.
+fn joined(mut parts: Vec<(usize, Vec<f64>)>, groups: usize, width: usize) -> Vec<f64> {
+    if let [(_, values)] = &mut parts[..]
+        && values.len() == groups * width
+    {
+        return std::mem::take(values);
     }
-    let mut values = Vec::with_capacity(groups.labels.len() * width);
-    let mut scratch = Vec::new();
-    for rows in &rows_of {
-        for (step, &q) in q.iter().enumerate() {
-            scratch.clear();
-            let cells = rows.iter().map(|&row| input.row(row)[step]);
-            scratch.extend(cells.filter(|value| !is_absent(*value)));
-            values.push(if scratch.is_empty() { ABSENT } else { quantile(q, &mut scratch) });
+    let mut joined = vec![ABSENT; groups * width];
+    let mut first_step = 0;
+    for (steps, values) in parts.iter().filter(|(steps, _)| *steps > 0) {
+        for (group, row) in values.chunks_exact(*steps).enumerate() {
+            joined[group * width + first_step..][..*steps].copy_from_slice(row);
         }
+        first_step += steps;
     }
-    values
+    joined
 }

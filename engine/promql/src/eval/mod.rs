@@ -7,6 +7,7 @@ mod aggregate;
 mod binary;
 pub(crate) mod calendar;
 mod call;
+mod fold;
 mod functions;
 mod keys;
 mod matching;
@@ -44,6 +45,13 @@ struct Steps {
 impl Steps {
     fn time(self, step: usize) -> i64 {
         self.start_ms + self.step_ms * step as i64
+    }
+
+    /// The first half of the steps and the others.
+    fn halves(self) -> (Steps, Steps) {
+        let first = self.count / 2;
+        let second = Steps { start_ms: self.time(first), count: self.count - first, ..self };
+        (Steps { count: first, ..self }, second)
     }
 
     fn times(self) -> impl ExactSizeIterator<Item = i64> {

@@ -10,7 +10,7 @@ use super::window::Window;
 use super::{Evaluated, Evaluation, Query, Steps};
 
 /// Memory for labels is reserved in pieces of this many bytes.
-const TABLE_PIECE: usize = 1 << 20;
+const TABLE_PIECE: usize = 64 << 10;
 
 impl Query<'_> {
     pub(super) fn instant_result(&self, expr: &Expr, steps: Steps) -> Evaluation<Value> {

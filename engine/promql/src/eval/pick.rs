@@ -31,7 +31,7 @@ impl Query<'_> {
         }
         check_count(param)?;
         let _scratch = self.scratch(input.values.len())?;
-        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); groups.labels.len()];
+        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); groups.count];
         for (row, &group) in groups.of_row.iter().enumerate() {
             rows_of[group as usize].push(row as u32);
         }

@@ -121,14 +121,21 @@ pub(super) fn in_creation_order(
     values: Vec<f64>,
     width: usize,
     labels: LabelSource,
-    held: Held,
+    mut held: Held,
 ) -> Evaluation<Vectors> {
     let sorted = ids.is_sorted_by_key(|id| id.order);
     let mut order: Vec<u32> = (0..ids.len() as u32).collect();
     order.sort_by_key(|&row| ids[row as usize].order);
+    // Sorting copies the values.
+    let copy_bytes = if sorted { 0 } else { values.len() as u64 * 8 };
+    held.grow(copy_bytes)?;
     let labels = Labels::Stored { labels, ids, nameless: false };
-    let vectors = Vectors::with_held(labels, values, width, held)?;
-    Ok(if sorted { vectors } else { vectors.pick(&order) })
+    let mut vectors = Vectors::with_held(labels, values, width, held)?;
+    if !sorted {
+        vectors = vectors.pick(&order);
+        vectors.release(copy_bytes);
+    }
+    Ok(vectors)
 }
 
 #[cfg(test)]

@@ -164,6 +164,11 @@ impl Vectors {
         self.labels.len()
     }
 
+    /// Gives back memory that was reserved for a copy.
+    pub fn release(&mut self, bytes: u64) {
+        self.held.shrink(bytes);
+    }
+
     pub fn row(&self, row: usize) -> &[f64] {
         &self.values[row * self.width..(row + 1) * self.width]
     }
@@ -195,17 +200,25 @@ impl Vectors {
         }
     }
 
-    /// The rows of `order`, in that order.
-    pub fn pick(self, order: &[u32]) -> Vectors {
-        let mut values = Vec::with_capacity(order.len() * self.width);
-        for &row in order {
-            values.extend_from_slice(self.row(row as usize));
-        }
+    /// The rows of `order`, in that order. Rows that only move forward are moved in place.
+    pub fn pick(mut self, order: &[u32]) -> Vectors {
+        let width = self.width;
+        let values = if order.is_sorted_by(|a, b| a < b) {
+            for (to, &from) in order.iter().enumerate() {
+                let from = from as usize * width;
+                self.values.copy_within(from..from + width, to * width);
+            }
+            self.values.truncate(order.len() * width);
+            self.values
+        } else {
+            let rows = order.iter().map(|&row| &self.values[row as usize * width..][..width]);
+            rows.flatten().copied().collect()
+        };
         Vectors {
             labels: self.labels.pick(order),
             drop_name: order.iter().map(|&row| self.drop_name[row as usize]).collect(),
             values,
-            width: self.width,
+            width,
             one_name: self.one_name,
             held: self.held,
         }
