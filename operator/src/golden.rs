@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::fixtures::IMAGE;
+use crate::plan::diff::first_difference;
 use crate::plan::{children, names, plan};
 use crate::reconcile::{Existing, Piece, Seen, SourceKind, sources, validate};
 
@@ -152,5 +153,64 @@ fn claims_carry_only_our_own_label_and_stay_when_a_store_is_pruned() {
         let annotations = claim.metadata.annotations.as_ref().unwrap();
         assert_eq!(annotations["argocd.argoproj.io/sync-options"], "Prune=false,Delete=false", "{name}");
         assert!(claim.metadata.owner_references.is_none(), "{name}");
+    }
+}
+
+/// Children of stores of the corpus as a Kubernetes 1.34 API server kept them after they were applied.
+fn live(name: &str) -> Vec<(Value, Value)> {
+    let text = std::fs::read_to_string(path(&format!("tests/live/{name}.json"))).unwrap();
+    let found: Value = serde_json::from_str(&text).unwrap();
+    let manifest = corpus().into_iter().find(|(store, _)| store == name).unwrap().1;
+    let children::Children { service_account, ops, scrape, config_map, web, pods, statefulset } =
+        render(manifest);
+    [
+        ("service_account", serde_json::to_value(service_account)),
+        ("ops", serde_json::to_value(ops)),
+        ("scrape", serde_json::to_value(scrape)),
+        ("config_map", serde_json::to_value(config_map)),
+        ("web", serde_json::to_value(web)),
+        ("pods", serde_json::to_value(pods)),
+        ("statefulset", serde_json::to_value(statefulset)),
+    ]
+    .into_iter()
+    .map(|(child, wanted)| (wanted.unwrap(), found[child].clone()))
+    .collect()
+}
+
+#[test]
+fn what_the_api_server_made_of_a_child_is_no_difference() {
+    for name in ["placed", "scraping"] {
+        for (wanted, found) in live(name) {
+            assert_eq!(first_difference(&wanted, &found), None, "{name}");
+        }
+    }
+}
+
+#[test]
+fn drift_of_any_single_field_is_noticed() {
+    fn leaves(at: &str, value: &Value, all: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, below)| {
+                leaves(&format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")), below, all);
+            }),
+            Value::Array(items) => {
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(place, below)| leaves(&format!("{at}/{place}"), below, all));
+            }
+            _ => all.push(at.to_owned()),
+        }
+    }
+    for name in ["placed", "scraping"] {
+        for (wanted, found) in live(name) {
+            let mut all = vec![];
+            leaves("", &wanted, &mut all);
+            for leaf in all {
+                let mut drifted = found.clone();
+                *drifted.pointer_mut(&leaf).unwrap() = json!("drifted");
+                assert!(first_difference(&wanted, &drifted).is_some(), "{name}: {leaf}");
+            }
+        }
     }
 }

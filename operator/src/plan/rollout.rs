@@ -39,15 +39,18 @@ pub fn next_step(statefulset: &StatefulSet, pods: &[Pod]) -> Step {
         // A pod that goes now would come back from the previous template.
         return Step::Wait("the StatefulSet controller has not seen the new template yet".into());
     }
-    if let Some(pod) = pods.iter().find(|pod| pod.metadata.deletion_timestamp.is_some()) {
-        return Step::Wait(format!("{} is stopping", name(pod)));
-    }
     let Some(spec) = &statefulset.spec else { return Step::Settled };
+    let (stopping, staying): (Vec<&Pod>, Vec<&Pod>) =
+        pods.iter().partition(|pod| pod.metadata.deletion_timestamp.is_some());
     let mut stale: Vec<(&Pod, String)> =
-        pods.iter().filter_map(|pod| Some((pod, staleness(&spec.template, pod)?))).collect();
+        staying.into_iter().filter_map(|pod| Some((pod, staleness(&spec.template, pod)?))).collect();
     stale.sort_by_key(|(pod, _)| ordinal(pod));
+    // Before anything is waited for: what is broken and outdated serves nobody, and its node may be gone for good.
     if let Some((pod, why)) = stale.iter().find(|(pod, _)| !is_ready(pod)) {
         return Step::Delete(replacement(pod, why));
+    }
+    if let Some(pod) = stopping.first() {
+        return Step::Wait(format!("{} is stopping", name(pod)));
     }
     let wanted = spec.replicas.unwrap_or(1);
     if let Some(pod) = pods.iter().find(|pod| !is_ready(pod)) {

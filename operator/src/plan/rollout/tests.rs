@@ -91,6 +91,15 @@ fn nothing_goes_before_the_controller_has_seen_the_template_or_while_a_pod_stops
 }
 
 #[test]
+fn a_pod_that_stops_for_ever_does_not_hold_up_a_broken_one() {
+    let (old, new) = (set(TWO), set(TWO_NEW));
+    let mut stopping = pod(&old, 1, false);
+    stopping.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let step = next_step(&new, &[pod(&old, 0, false), stopping]);
+    assert!(matches!(&step, Step::Delete(replacement) if replacement.pod == "main-0"), "{step:?}");
+}
+
+#[test]
 fn hibernated_stores_are_settled_without_pods() {
     assert_eq!(next_step(&set("resources: { limits: { memory: 1Gi } }, replicas: 0"), &[]), Step::Settled);
     assert!(matches!(next_step(&set(ONE), &[]), Step::Wait(_)));
