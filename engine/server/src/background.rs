@@ -74,6 +74,7 @@ pub fn controller(app: Arc<App>) -> std::io::Result<Worker> {
     Worker::start("controller", MEASURE_INTERVAL, move || {
         let changed = app.memory.measure(&app.budget, &app.runtime.lock().config);
         let level = app.memory.level();
+        app.writes.resize(app.budget.limit());
         if let Some(store) = app.store() {
             store.set_pressure(level);
         }

@@ -38,7 +38,12 @@ pub const KNOWN: &[&str] = &[
 
 /// Names that change an answer here today; the others are accepted so that command lines carry over, and a line in
 /// the log says that they have no effect.
-pub const EFFECTIVE: &[&str] = &["promql-experimental-functions", "promql-delayed-name-removal"];
+pub const EFFECTIVE: &[&str] = &[
+    "promql-delayed-name-removal",
+    "promql-experimental-functions",
+    "promql-unquoted-utf8-names",
+    "type-and-unit-labels",
+];
 
 /// Splits the values of `--enable-feature` (comma-separated, repeatable) into names.
 pub fn split(values: &[String]) -> Vec<String> {

@@ -189,7 +189,7 @@ impl Flags {
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, FlagError> {
     let args: Vec<OsString> = args.into_iter().collect();
     refuse_unsupported(&args)?;
-    let matches = command().try_get_matches_from(args).map_err(explain)?;
+    let matches = command().try_get_matches_from(args).map_err(|error| explain(&error))?;
     match matches.subcommand() {
         Some(("serve", serve)) => Ok(Invocation::Serve(collect(serve))),
         Some(("check", check)) => {
@@ -275,7 +275,7 @@ fn refuse_unsupported(args: &[OsString]) -> Result<(), FlagError> {
     Ok(())
 }
 
-fn explain(error: clap::Error) -> FlagError {
+fn explain(error: &clap::Error) -> FlagError {
     use clap::error::{ContextKind, ContextValue};
     let given = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),

@@ -90,10 +90,9 @@ impl Memory {
     }
 
     /// `busy: …` with numbers.
-    pub fn busy_text(&self, what: &str, above: u64) -> String {
-        format!(
-            "busy: memory is short and {what} are not accepted above {above}% of the budget, retry after 5s"
-        )
+    pub fn busy_text(&self, what: &str, above: u64, budget: u64) -> String {
+        let (used, budget) = (percent(self.used(), budget), mebibytes(budget));
+        format!("busy: memory budget {budget} is {used}% used and {what} wait above {above}%, retry after 5s")
     }
 
     /// Measures, works out budget and level; returns the level when it changed.
@@ -204,7 +203,7 @@ mod tests {
 
     #[test]
     fn per_cent_round_down_and_survive_any_size() {
-        assert_eq!(percent(1_816_771_166, 1_932_735_283), 94);
+        assert_eq!(percent(1_816_771_167, 1_932_735_283), 94);
         assert_eq!(percent(u64::MAX, u64::MAX), 100);
         assert_eq!(percent(5, 0), 500);
     }

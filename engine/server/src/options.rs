@@ -1,4 +1,5 @@
 //! The flags as typed values.
+use std::fmt::Display;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -111,7 +112,7 @@ impl Options {
             query_concurrency: read.number("query.max-concurrency", 1, 4096)? as usize,
             promql: read.promql(&features)?,
             features,
-            budget: read.optional("memory.budget", |text| text.parse())?,
+            budget: read.optional("memory.budget", str::parse)?,
             threads: read.optional("cpu.threads", |text| match text.parse() {
                 Ok(threads @ 1..=MAX_THREADS) => Ok(threads),
                 _ => Err(format!("write a whole number from 1 to {MAX_THREADS}")),
@@ -135,7 +136,7 @@ struct Reader<'f> {
 }
 
 impl Reader<'_> {
-    fn wrong(&self, flag: &str, reason: impl ToString) -> OptionError {
+    fn wrong(&self, flag: &str, reason: impl Display) -> OptionError {
         OptionError {
             flag: flag.to_owned(),
             value: self.flags.list(flag).join(","),
@@ -147,7 +148,7 @@ impl Reader<'_> {
         Some(self.flags.get(flag)).filter(|text| !text.is_empty()).map(PathBuf::from)
     }
 
-    fn optional<T, E: ToString>(
+    fn optional<T, E: Display>(
         &self,
         flag: &str,
         parse: impl FnOnce(&str) -> Result<T, E>,

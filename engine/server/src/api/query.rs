@@ -161,9 +161,11 @@ where
     task.await.map_err(|error| ApiError::new(ErrorType::Internal, format!("the query failed: {error}")))?
 }
 
-/// Bytes that one query may use.
-pub fn query_grant(app: &App) -> Grant {
-    let limit = (app.budget.limit() / GRANT_SHARE).max(MIN_GRANT_BYTES);
+/// Bytes that one query may use: less when less is free, so that the largest is what fails under pressure.
+fn query_grant(app: &App) -> Grant {
+    let budget = app.budget.limit();
+    let half_of_free = budget.saturating_sub(app.memory.used()) / 2;
+    let limit = (budget / GRANT_SHARE).min(half_of_free).max(MIN_GRANT_BYTES);
     app.budget.grant(Part::Query, limit)
 }
 
@@ -173,7 +175,10 @@ async fn wait_for_memory(app: &App, weight: Weight, deadline: Instant) -> Result
     while weight == Weight::Heavy && app.memory.level() >= Level::RefuseQueries {
         if Instant::now() >= until {
             app.metrics.queries_refused.inc();
-            return Err(ApiError::new(ErrorType::Overloaded, app.memory.busy_text("range queries", 88)));
+            return Err(ApiError::new(
+                ErrorType::Overloaded,
+                app.memory.busy_text("range queries", 88, app.budget.limit()),
+            ));
         }
         tokio::time::sleep(PRESSURE_POLL).await;
     }

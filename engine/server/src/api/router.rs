@@ -55,7 +55,7 @@ pub fn ops(app: &Arc<App>) -> Router {
     let guarded = Router::new()
         .route("/-/reload", post(reload_now).put(reload_now))
         .route("/-/quit", post(quit_now).put(quit_now))
-        .layer(middleware::from_fn_with_state(app.clone(), check_token));
+        .route_layer(middleware::from_fn_with_state(app.clone(), check_token));
     health().merge(guarded).layer(middleware::from_fn_with_state(app.clone(), count)).with_state(app.clone())
 }
 

@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -22,7 +23,7 @@ use crate::memory::{mebibytes, percent};
 
 /// Bytes reserved for each byte of a body before it is read: the body, what it decompresses to, the batch.
 const RESERVED_PER_BYTE: usize = 3;
-/// Requests in flight may reserve this part of the budget, but never less than one largest request.
+/// Requests in flight may reserve this part of the budget; a larger one goes through alone.
 const SHARE: u64 = 6;
 /// Taken for the length of a body that does not say it.
 const UNKNOWN_LENGTH: usize = 4 << 20;
@@ -39,7 +40,8 @@ const SHOWN_LABELS: usize = 512;
 pub struct WriteDesk {
     /// KiB that may be reserved.
     room: Arc<Semaphore>,
-    room_kib: u32,
+    /// How many that are in all, reserved ones included.
+    room_kib: AtomicU32,
     workers: Arc<Semaphore>,
     decoders: Mutex<Vec<Decoder>>,
     grant: Grant,
@@ -62,11 +64,10 @@ impl Drop for Reservation {
 impl WriteDesk {
     /// For a budget and a number of threads.
     pub fn new(budget: &Budget, threads: u32, process_key: u64) -> WriteDesk {
-        let largest = (MAX_DECODED_BYTES as u64 * 2).min(budget.limit() / 2);
-        let room_kib = ((budget.limit() / SHARE).max(largest) / 1024).clamp(1024, 1 << 22) as u32;
+        let room_kib = room_for(budget.limit());
         WriteDesk {
             room: Arc::new(Semaphore::new(room_kib as usize)),
-            room_kib,
+            room_kib: AtomicU32::new(room_kib),
             workers: Arc::new(Semaphore::new(threads as usize * WORKERS_PER_THREAD)),
             decoders: Mutex::new(Vec::new()),
             grant: budget.grant(Part::Ingest, u64::MAX),
@@ -74,9 +75,21 @@ impl WriteDesk {
         }
     }
 
+    /// Follows the budget; what is reserved now is taken back as it is released.
+    pub fn resize(&self, budget_bytes: u64) {
+        let (wanted, have) = (room_for(budget_bytes), self.room_kib.load(Relaxed));
+        if wanted > have {
+            self.room.add_permits((wanted - have) as usize);
+            self.room_kib.store(wanted, Relaxed);
+        } else if wanted < have {
+            let taken = self.room.forget_permits((have - wanted) as usize);
+            self.room_kib.store(have - taken as u32, Relaxed);
+        }
+    }
+
     async fn reserve(&self, bytes: usize) -> Option<Reservation> {
         // A request larger than all the room is let through alone.
-        let kib = (bytes.div_ceil(1024) as u32).clamp(1, self.room_kib);
+        let kib = (bytes.div_ceil(1024) as u32).clamp(1, self.room_kib.load(Relaxed));
         let permit = self.room.clone().acquire_many_owned(kib);
         let permit = tokio::time::timeout(WAIT, permit).await.ok()?.ok()?;
         self.grant.reserve(bytes as u64).ok()?;
@@ -97,6 +110,11 @@ impl WriteDesk {
     }
 }
 
+/// KiB that requests may reserve under a budget.
+fn room_for(budget_bytes: u64) -> u32 {
+    (budget_bytes / SHARE / 1024).clamp(1024, 1 << 22) as u32
+}
+
 /// The endpoint.
 pub async fn write(State(app): State<Arc<App>>, request: Request<Body>) -> Reply {
     match write_inner(&app, request).await {
@@ -104,22 +122,40 @@ pub async fn write(State(app): State<Arc<App>>, request: Request<Body>) -> Reply
             app.metrics.write_requests.inc();
             empty(StatusCode::NO_CONTENT)
         }
-        Err(reply) => *reply,
+        Err(refused) => refused.into_reply(),
     }
 }
 
-/// Refusals are rare and large, success is common and empty.
-type Refused = Box<Reply>;
+/// Why a request got no 204, or not for all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Refused {
+    status: StatusCode,
+    message: String,
+    retry_after_seconds: Option<u32>,
+}
+
+impl Refused {
+    fn into_reply(self) -> Reply {
+        let mut reply = text(self.status, self.message + "\n");
+        if let Some(seconds) = self.retry_after_seconds {
+            reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        reply
+    }
+}
 
 fn refuse(status: StatusCode, message: impl Into<String>) -> Refused {
-    Box::new(text(status, message.into() + "\n"))
+    Refused { status, message: message.into(), retry_after_seconds: None }
 }
 
 fn retry(app: &App, message: impl Into<String>, seconds: u32) -> Refused {
     app.metrics.write_busy.inc();
-    let mut reply = refuse(StatusCode::SERVICE_UNAVAILABLE, message);
-    reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    reply
+    retry_after(message, seconds)
+}
+
+/// For what the store counts itself.
+fn retry_after(message: impl Into<String>, seconds: u32) -> Refused {
+    Refused { retry_after_seconds: Some(seconds), ..refuse(StatusCode::SERVICE_UNAVAILABLE, message) }
 }
 
 async fn write_inner(app: &Arc<App>, request: Request<Body>) -> Result<(), Refused> {
@@ -155,7 +191,7 @@ async fn write_inner(app: &Arc<App>, request: Request<Body>) -> Result<(), Refus
     let task = tokio::task::spawn_blocking(move || {
         let _held = (reservation, top_up, worker);
         task_app.writes.decode(&body, origin, |batch, extras| {
-            store.append(batch, Acknowledge::Durable).map(|verdicts| judge(batch, extras, verdicts))
+            store.append(batch, Acknowledge::Durable).map(|verdicts| judge(batch, extras, &verdicts))
         })
     });
     let decoded = task
@@ -166,9 +202,9 @@ async fn write_inner(app: &Arc<App>, request: Request<Body>) -> Result<(), Refus
         Ok(Some(judgement)) => Err(refuse(StatusCode::BAD_REQUEST, judgement.text(app))),
         Err(AppendError::Busy { reason, retry_after_seconds }) => {
             let error = AppendError::Busy { reason, retry_after_seconds };
-            Err(retry(app, error.to_string(), retry_after_seconds))
+            Err(retry_after(error.to_string(), retry_after_seconds))
         }
-        Err(error) => Err(retry(app, format!("{error}; nothing was acknowledged, retry after 5s"), 5)),
+        Err(error) => Err(retry_after(format!("{error}; nothing was acknowledged, retry after 5s"), 5)),
     }
 }
 
@@ -300,7 +336,7 @@ struct Judgement {
 }
 
 /// `None` when everything was written.
-fn judge(batch: &Batch<'_>, extras: Extras, verdicts: Verdicts) -> Option<Judgement> {
+fn judge(batch: &Batch<'_>, extras: Extras, verdicts: &Verdicts) -> Option<Judgement> {
     if verdicts.refused.is_empty() && extras.histograms_refused == 0 {
         return None;
     }
@@ -403,7 +439,7 @@ mod tests {
             example: None,
         };
         assert_eq!(
-            judgement.words(1_932_735_283, 1_816_771_166),
+            judgement.words(1_932_735_283, 1_816_771_167),
             "3 of 2000 series refused: memory budget 1843Mi is 94% used and new series are not accepted above \
              93%; 1997 were written; existing series continue"
         );
@@ -415,7 +451,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
             headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(encoding));
-            check_headers(&headers).map_err(|reply| reply.status())
+            check_headers(&headers).map_err(|refused| refused.status)
         };
         let wrong = Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
         assert_eq!(status("application/x-protobuf", "snappy"), Ok(()));

@@ -69,7 +69,7 @@ impl Config {
     pub fn scraping_itself(address: &str, metrics_path: &str) -> Config {
         let mut job = ScrapeConfig::new(SELF_JOB);
         job.scrape_interval = PromDuration::from_ms(15_000);
-        job.metrics_path = metrics_path.to_owned();
+        metrics_path.clone_into(&mut job.metrics_path);
         job.static_configs = vec![TargetGroup { targets: vec![address.to_owned()], labels: Vec::new() }];
         Config { jobs: vec![job], ..Config::default() }
     }

@@ -14,8 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt as _;
 
-/// How long a client may take to send the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take to send the head of its next request, idle time included; Prometheus' read timeout.
+const HEAD_TIMEOUT: Duration = Duration::from_mins(5);
 /// Pause after a failed accept (no file descriptors left), so that it is no busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

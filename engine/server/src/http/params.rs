@@ -98,10 +98,8 @@ pub fn parse_time(text: &str) -> Result<i64, String> {
 pub fn parse_duration(text: &str) -> Result<i64, String> {
     if let Ok(seconds) = text.parse::<f64>() {
         let nanoseconds = seconds * 1e9;
-        // 2^63 as a float: what Go's durations cannot hold.
-        if nanoseconds.is_nan()
-            || !(-9.223_372_036_854_775_8e18..9.223_372_036_854_775_8e18).contains(&nanoseconds)
-        {
+        // What a 64-bit integer, and so Go's durations, cannot hold.
+        if nanoseconds.is_nan() || nanoseconds >= i64::MAX as f64 || nanoseconds < i64::MIN as f64 {
             return Err(format!("cannot parse {text:?} to a valid duration. It overflows int64"));
         }
         return Ok(nanoseconds as i64 / 1_000_000);
