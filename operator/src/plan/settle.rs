@@ -55,11 +55,17 @@ pub fn missing_piece(seen: &Seen) -> Option<Refusal> {
     })
 }
 
-/// The first scrape configuration that an engine refuses, named as the user knows it.
-pub fn refused_config(seen: &Seen) -> Option<Refusal> {
+/// The first scrape configuration that an engine refuses, named as the user knows it. A verdict on other contents than the
+/// planned ones is an old one: the new contents are still on their way.
+pub fn refused_config(seen: &Seen, plan: &Plan) -> Option<Refusal> {
     let verdicts =
         seen.engines.values().filter_map(|info| info.as_ref().ok()).flat_map(|info| &info.config_files);
-    verdicts.into_iter().find_map(|verdict| {
+    let planned = plan.children.scrape.data.as_ref()?;
+    let mut current = verdicts.filter(|verdict| {
+        let contents = planned.get(file_name(&verdict.path));
+        contents.is_some_and(|contents| content_hash(&contents.0) == verdict.content_hash)
+    });
+    current.find_map(|verdict| {
         let error = verdict.error.as_ref()?;
         let piece = seen.pieces.iter().find(|piece| piece_file(&piece.source) == file_name(&verdict.path));
         // The operator's own path means nothing to a user; what follows it is the place in the user's text.
@@ -146,8 +152,9 @@ mod tests {
         let mut seen = fixtures::seen("resources: { limits: { memory: 1Gi } }");
         let source = Source { kind: SourceKind::Secret, name: "extra".into(), key: "scrape.yaml".into() };
         let path = format!("{}/{}", names::SCRAPE_DIR, piece_file(&source));
-        seen.pieces.push(Piece { source, content: Ok(vec![]) });
+        seen.pieces.push(Piece { source, content: Ok(b"bad".to_vec()) });
         let verdict = ConfigVerdict {
+            content_hash: content_hash(b"bad"),
             error: Some(format!(
                 "{path}:14:5: unknown key \"scrape_intervall\", did you mean \"scrape_interval\"?"
             )),
@@ -156,9 +163,14 @@ mod tests {
         };
         let info = RuntimeInfo { config_files: vec![verdict], ..RuntimeInfo::default() };
         seen.engines.insert("main-0".into(), Ok(info));
+        let valid = fixtures::valid("resources: { limits: { memory: 1Gi } }");
+        let plan = |seen: &Seen| crate::plan::plan(&valid, seen, "token").unwrap();
         assert_eq!(
-            refused_config(&seen).unwrap().message,
+            refused_config(&seen, &plan(&seen)).unwrap().message,
             "Secret extra, scrape.yaml:14:5: unknown key \"scrape_intervall\", did you mean \"scrape_interval\"?"
         );
+        // The user has corrected it, and the engine has not seen that yet.
+        seen.pieces[0].content = Ok(b"good".to_vec());
+        assert_eq!(refused_config(&seen, &plan(&seen)), None);
     }
 }

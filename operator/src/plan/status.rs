@@ -158,7 +158,9 @@ fn stalled(outcome: &Outcome) -> Option<Refusal> {
     let invalid = outcome.valid.err();
     let storage = outcome.plan.and_then(|plan| plan.storage.refusal.as_ref());
     let first = invalid.or(outcome.refused).or(storage).cloned();
-    first.or_else(|| settle::missing_piece(outcome.seen)).or_else(|| settle::refused_config(outcome.seen))
+    first
+        .or_else(|| settle::missing_piece(outcome.seen))
+        .or_else(|| settle::refused_config(outcome.seen, outcome.plan?))
 }
 
 /// What is under way.
