@@ -192,6 +192,29 @@ fn an_aggregation_is_evaluated_in_parts_when_its_series_do_not_fit() {
 }
 
 #[test]
+fn labels_and_raw_samples_count_as_memory_too() {
+    let budget = Budget::new(1 << 30);
+    let mut store = Store::default();
+    for series in 0..500 {
+        let long = format!("{series}{}", "x".repeat(1000));
+        store.append(&labels(&[("__name__", "m"), ("long", &long)]), (0..100).map(|tick| (tick * 1000, 1.0)));
+    }
+    let ask_with = |query: &str, bytes| {
+        let grant = budget.grant(Part::Query, bytes);
+        plain().instant(&store, query, 99_000, &QueryOptions::default(), &grant)
+    };
+    for query in
+        ["m", "m + 1", "m + m", "m or vector(1)", "count by (long) (m)", "m[100s]", "abs({long=~\".+\"})"]
+    {
+        assert!(matches!(ask_with(query, 300_000), Err(QueryError::Memory(_))), "{query}");
+        assert!(ask_with(query, 10_000_000).is_ok(), "{query}");
+    }
+    // What is not asked for is not decoded.
+    assert!(ask_with("sum(m)", 300_000).is_ok());
+    assert_eq!(budget.part(Part::Query), 0);
+}
+
+#[test]
 fn a_cancelled_query_and_one_past_its_deadline_stop() {
     let store = filled();
     let interrupt = Interrupt::default();

@@ -62,6 +62,10 @@ impl Held {
         Held { account: Arc::clone(account), samples: 0, bytes: 0 }
     }
 
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
     /// Takes more bytes, before they are allocated.
     pub fn grow(&mut self, bytes: u64) -> Result<(), QueryError> {
         self.account.grant.reserve(bytes)?;

@@ -42,15 +42,15 @@ impl Query<'_> {
         let param = param.unwrap_or_default();
         if aggregate.op.picks_series() {
             let input = self.vector(&aggregate.expr, steps)?;
-            let mut keys = Keys::new(grouping_of(aggregate));
-            let groups = Groups { of_row: keys.assign(&input.labels), count: keys.len() };
+            let mut keys = Keys::new(grouping_of(aggregate), &self.account);
+            let groups = Groups { of_row: keys.assign(&input.labels)?, count: keys.len() };
             return self.pick_series(aggregate, &param, input, &groups, steps);
         }
         if aggregate.op == AggregateOp::Quantile {
             self.warn_of_quantiles(aggregate, &param);
         }
         let mut folded = Folded {
-            keys: Keys::new(grouping_of(aggregate)),
+            keys: Keys::new(grouping_of(aggregate), &self.account),
             drop_name: Vec::new(),
             first_series: Some(Vec::new()),
             parts: Vec::new(),
@@ -90,7 +90,7 @@ impl Query<'_> {
         folded: &mut Folded,
     ) -> Evaluation<()> {
         let input = self.vector(&aggregate.expr, steps)?;
-        let of_row = folded.keys.assign(&input.labels);
+        let of_row = folded.keys.assign(&input.labels)?;
         let groups = Groups { of_row, count: folded.keys.len() };
         let _scratch = self.scratch(groups.count * steps.count * LARGEST_STATE)?;
         folded.held.grow((groups.count * steps.count) as u64 * 8)?;
@@ -104,7 +104,7 @@ impl Query<'_> {
         let Folded { keys, mut drop_name, parts, .. } = folded;
         drop_name.resize(keys.len(), false);
         let values = joined(parts, keys.len(), steps.count);
-        let mut vectors = Vectors::new(Labels::owned(keys.into_table()), values, steps.count, &self.account)?;
+        let mut vectors = Vectors::new(keys.into_labels(), values, steps.count, &self.account)?;
         vectors.drop_name = drop_name;
         vectors.one_name = !grouping_of(aggregate).keeps(METRIC_NAME);
         let vectors = if order.is_sorted() { vectors } else { vectors.pick(&order) };
@@ -134,7 +134,7 @@ impl Query<'_> {
         let base = grouping_of(aggregate);
         // `without` may name the label itself, which then takes no part.
         let labelled = !aggregate.without || base.keeps(label);
-        let mut keys = Keys::new(Grouping::everything());
+        let mut keys = Keys::new(Grouping::everything(), &self.account);
         let mut counts: Vec<f64> = Vec::new();
         let mut scratch = self.scratch(0)?;
         let mut buffer = LabelBuf::new();
@@ -153,7 +153,7 @@ impl Query<'_> {
                             buffer.push(label, &format_float(value));
                         }
                         buffer.sort();
-                        keys.key(&buffer)
+                        keys.key(&buffer)?
                     }
                 };
                 previous = Some((value.to_bits(), key));
@@ -165,7 +165,7 @@ impl Query<'_> {
                 counts[cell] = if is_absent(counts[cell]) { 1.0 } else { counts[cell] + 1.0 };
             }
         }
-        Vectors::new(Labels::owned(keys.into_table()), counts, input.width, &self.account)
+        Vectors::new(keys.into_labels(), counts, input.width, &self.account)
     }
 }
 

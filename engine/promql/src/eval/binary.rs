@@ -102,7 +102,8 @@ impl Query<'_> {
     }
 
     fn set_operation(&self, binary: &Binary, mut lhs: Vectors, mut rhs: Vectors) -> Evaluation<Vectors> {
-        let (left_keys, right_keys, count) = super::matching::keys_of_sides(binary, &lhs.labels, &rhs.labels);
+        let (left_keys, right_keys, count) =
+            super::matching::keys_of_sides(binary, &lhs.labels, &rhs.labels, &self.account)?;
         let _scratch = self.scratch(count * lhs.width)?;
         if binary.op == BinaryOp::Or {
             let taken = presence(&lhs, &left_keys, count);

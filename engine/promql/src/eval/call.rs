@@ -6,9 +6,9 @@ mod over_range;
 mod sort;
 
 use crate::ast::{Call, Expr, ExprKind, Span, Type};
-use crate::value::LabelTable;
 
 use super::selector::Wanted;
+use super::table::Table;
 use super::vectors::{ABSENT, Labels, Vectors, is_absent};
 use super::{Evaluated, Evaluation, Query, Steps};
 
@@ -47,8 +47,8 @@ impl Query<'_> {
 
     /// One row without labels.
     pub(super) fn nameless(&self, values: Vec<f64>, steps: Steps) -> Evaluation<Vectors> {
-        let mut table = LabelTable::default();
-        table.push([]);
+        let mut table = Table::new(&self.account);
+        table.push([])?;
         let mut vectors = Vectors::new(Labels::owned(table), values, steps.count, &self.account)?;
         vectors.one_name = true;
         Ok(vectors.without_empty_rows())
@@ -96,8 +96,8 @@ impl Query<'_> {
                 }
             }
         }
-        let mut table = LabelTable::default();
-        table.push(labels::fixed_by_selector(arg).iter());
+        let mut table = Table::new(&self.account);
+        table.push(labels::fixed_by_selector(arg).iter())?;
         let vectors = Vectors::new(Labels::owned(table), values, steps.count, &self.account)?;
         Ok(vectors.without_empty_rows())
     }

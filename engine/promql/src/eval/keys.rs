@@ -2,12 +2,15 @@
 //!
 //! Stored series repeat their group and their residual, so each is reduced once, and each pair of the two is put
 //! together once.
+use std::sync::Arc;
+
 use hashbrown::HashMap;
 use metricsstore_model::LabelBuf;
-use metricsstore_model::read::SeriesLabels;
+use metricsstore_model::read::{SeriesLabels, SeriesRef};
 
-use crate::value::LabelTable;
-
+use super::Evaluation;
+use super::account::{Account, Held};
+use super::table::Distinct;
 use super::vectors::{Labels, METADATA_LABELS};
 
 /// Which labels count.
@@ -44,14 +47,11 @@ impl Grouping {
     }
 }
 
-/// Part of a label set after reduction; equal parts have one number.
-type Part = u32;
-
 /// Gives equal reduced label sets equal numbers, counted from 0 in the order they are met.
 pub(super) struct Keys {
     grouping: Grouping,
-    by_text: HashMap<Vec<u8>, u32>,
-    table: LabelTable,
+    sets: Distinct,
+    account: Arc<Account>,
 }
 
 /// A row of one of the store's two tables.
@@ -62,63 +62,63 @@ enum Half {
 }
 
 /// What is remembered while the rows of one select are looked at.
-#[derive(Default)]
-struct Reduced {
-    part_of_text: HashMap<Vec<u8>, Part>,
-    parts: Vec<LabelBuf>,
-    halves: HashMap<Half, Part>,
-    pairs: HashMap<(Part, Part), u32>,
+struct Reduced<'l> {
+    labels: &'l dyn SeriesLabels,
+    nameless: bool,
+    /// Halves after reduction.
+    parts: Distinct,
+    part_of: HashMap<Half, u32>,
+    key_of: HashMap<(u32, u32), u32>,
+    buffer: LabelBuf,
 }
 
+/// Bytes of what is remembered per row at most: its place in two maps, and its number.
+const ROW_BYTES: u64 = 64;
+
 impl Keys {
-    pub fn new(grouping: Grouping) -> Keys {
-        Keys { grouping, by_text: HashMap::new(), table: LabelTable::default() }
+    pub fn new(grouping: Grouping, account: &Arc<Account>) -> Keys {
+        Keys { grouping, sets: Distinct::new(account), account: Arc::clone(account) }
     }
 
     /// Number of different reduced label sets so far.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.sets.len()
     }
 
     /// The reduced label sets, by number.
-    pub fn into_table(self) -> LabelTable {
-        self.table
+    pub fn into_labels(self) -> Labels {
+        Labels::owned(self.sets.into_table())
     }
 
-    /// The reduced label sets, by number.
-    pub fn table(&self) -> &LabelTable {
-        &self.table
+    /// The reduced label set of a number.
+    pub fn labels_of(&self, key: usize) -> LabelBuf {
+        self.sets.sets().to_labels(key)
+    }
+
+    /// The number of a label set that is already reduced and sorted.
+    pub fn key(&mut self, labels: &LabelBuf) -> Evaluation<u32> {
+        self.sets.row(labels)
     }
 
     /// The number of each row.
-    pub fn assign(&mut self, labels: &Labels) -> Vec<u32> {
+    pub fn assign(&mut self, labels: &Labels) -> Evaluation<Vec<u32>> {
         let mut buffer = LabelBuf::new();
         if self.grouping.keep && self.grouping.names.is_empty() && labels.len() > 0 {
-            return vec![self.key(&buffer); labels.len()];
+            return Ok(vec![self.key(&buffer)?; labels.len()]);
         }
+        let mut scratch = Held::new(&self.account);
+        scratch.grow(labels.len() as u64 * ROW_BYTES)?;
         match labels {
             Labels::Stored { labels, ids, nameless } => {
-                let mut reduced = Reduced::default();
-                ids.iter()
-                    .map(|id| {
-                        let halves = [Half::Group(id.group), Half::Residual(id.residual)];
-                        let [group, residual] = halves
-                            .map(|half| self.part(&mut reduced, &**labels, *nameless, half, &mut buffer));
-                        if let Some(&key) = reduced.pairs.get(&(group, residual)) {
-                            return key;
-                        }
-                        buffer.clear();
-                        for part in [group, residual] {
-                            for (name, value) in reduced.parts[part as usize].iter() {
-                                buffer.push(name, value);
-                            }
-                        }
-                        buffer.sort();
-                        let key = self.key(&buffer);
-                        reduced.pairs.insert((group, residual), key);
-                        key
-                    })
-                    .collect()
+                let mut reduced = Reduced {
+                    labels: &**labels,
+                    nameless: *nameless,
+                    parts: Distinct::new(&self.account),
+                    part_of: HashMap::new(),
+                    key_of: HashMap::new(),
+                    buffer,
+                };
+                ids.iter().map(|id| self.key_of(&mut reduced, *id)).collect()
             }
             Labels::Owned { .. } => (0..labels.len())
                 .map(|row| {
@@ -130,54 +130,41 @@ impl Keys {
         }
     }
 
-    fn part(
-        &self,
-        reduced: &mut Reduced,
-        labels: &dyn SeriesLabels,
-        nameless: bool,
-        half: Half,
-        buffer: &mut LabelBuf,
-    ) -> Part {
-        if let Some(&part) = reduced.halves.get(&half) {
-            return part;
+    fn key_of(&mut self, reduced: &mut Reduced<'_>, id: SeriesRef) -> Evaluation<u32> {
+        let group = self.part(reduced, Half::Group(id.group))?;
+        let residual = self.part(reduced, Half::Residual(id.residual))?;
+        if let Some(&key) = reduced.key_of.get(&(group, residual)) {
+            return Ok(key);
         }
+        reduced.buffer.clear();
+        for part in [group, residual] {
+            for (name, value) in reduced.parts.sets().pairs(part as usize) {
+                reduced.buffer.push(name, value);
+            }
+        }
+        reduced.buffer.sort();
+        let key = self.sets.row(&reduced.buffer)?;
+        reduced.key_of.insert((group, residual), key);
+        Ok(key)
+    }
+
+    fn part(&self, reduced: &mut Reduced<'_>, half: Half) -> Evaluation<u32> {
+        if let Some(&part) = reduced.part_of.get(&half) {
+            return Ok(part);
+        }
+        let buffer = &mut reduced.buffer;
         buffer.clear();
         match half {
-            Half::Group(group) => labels.push_group(group, buffer),
-            Half::Residual(residual) => labels.push_residual(residual, buffer),
+            Half::Group(group) => reduced.labels.push_group(group, buffer),
+            Half::Residual(residual) => reduced.labels.push_residual(residual, buffer),
         }
-        buffer.retain(|name, _| self.grouping.keeps(name) && !(nameless && METADATA_LABELS.contains(&name)));
+        let dropped = |name: &str| reduced.nameless && METADATA_LABELS.contains(&name);
+        buffer.retain(|name, _| self.grouping.keeps(name) && !dropped(name));
         buffer.sort();
-        let next = reduced.parts.len() as Part;
-        let part = *reduced.part_of_text.entry(text_of(buffer)).or_insert(next);
-        if part == next {
-            reduced.parts.push(buffer.clone());
-        }
-        reduced.halves.insert(half, part);
-        part
+        let part = reduced.parts.row(buffer)?;
+        reduced.part_of.insert(half, part);
+        Ok(part)
     }
-
-    /// The number of a label set that is already reduced and sorted.
-    pub fn key(&mut self, labels: &LabelBuf) -> u32 {
-        let next = self.table.len() as u32;
-        let key = *self.by_text.entry(text_of(labels)).or_insert(next);
-        if key == next {
-            self.table.push(labels.iter());
-        }
-        key
-    }
-}
-
-/// Names and values, each with its length, so that different sets have different texts.
-fn text_of(labels: &LabelBuf) -> Vec<u8> {
-    let mut text = Vec::new();
-    for (name, value) in labels.iter() {
-        for part in [name, value] {
-            text.extend_from_slice(&(part.len() as u32).to_le_bytes());
-            text.extend_from_slice(part.as_bytes());
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -187,8 +174,15 @@ mod tests {
     use metricsstore_model::LabelBuf;
     use metricsstore_model::read::{SeriesLabels, SeriesRef};
 
-    use super::{Grouping, Keys};
+    use metricsstore_budget::Grant;
+
+    use super::{Account, Grouping, Keys};
+    use crate::eval::table::Table;
     use crate::eval::vectors::Labels;
+
+    fn keys(grouping: Grouping) -> Keys {
+        Keys::new(grouping, &Account::new(u64::MAX, &Grant::unlimited()))
+    }
 
     /// Two tables of label pairs.
     struct Tables {
@@ -226,27 +220,27 @@ mod tests {
     #[test]
     fn how_a_label_set_is_split_does_not_show() {
         let rows = stored(&[(0, 0), (1, 1), (1, 2)], false);
-        assert_eq!(Keys::new(Grouping::everything()).assign(&rows), [0, 1, 0]);
-        assert_eq!(Keys::new(Grouping::without(&[])).assign(&rows), [0, 0, 0]);
-        let mut keys = Keys::new(Grouping::by(&named(&["job", "absent"])));
-        assert_eq!(keys.assign(&rows), [0, 0, 0]);
-        assert_eq!(keys.table().to_labels(0).to_string(), "{job=\"a\"}");
+        assert_eq!(keys(Grouping::everything()).assign(&rows).unwrap(), [0, 1, 0]);
+        assert_eq!(keys(Grouping::without(&[])).assign(&rows).unwrap(), [0, 0, 0]);
+        let mut by = keys(Grouping::by(&named(&["job", "absent"])));
+        assert_eq!(by.assign(&rows).unwrap(), [0, 0, 0]);
+        assert_eq!(by.labels_of(0).to_string(), "{job=\"a\"}");
     }
 
     #[test]
     fn a_dropped_name_is_no_label_any_more() {
         let rows = stored(&[(0, 0), (1, 1)], true);
-        assert_eq!(Keys::new(Grouping::by(&named(&["__name__"]))).assign(&rows), [0, 0]);
-        assert_eq!(Keys::new(Grouping::everything()).assign(&rows), [0, 0]);
+        assert_eq!(keys(Grouping::by(&named(&["__name__"]))).assign(&rows).unwrap(), [0, 0]);
+        assert_eq!(keys(Grouping::everything()).assign(&rows).unwrap(), [0, 0]);
     }
 
     #[test]
     fn both_sides_of_a_match_share_their_numbers() {
-        let mut keys = Keys::new(Grouping::by(&named(&["x"])));
-        let stored_keys = keys.assign(&stored(&[(0, 0)], false));
-        let mut table = crate::value::LabelTable::default();
-        table.push([("x", "2")]);
-        table.push([("x", "1"), ("y", "9")]);
-        assert_eq!((stored_keys, keys.assign(&Labels::owned(table))), (vec![0], vec![1, 0]));
+        let mut by = keys(Grouping::by(&named(&["x"])));
+        let stored_keys = by.assign(&stored(&[(0, 0)], false)).unwrap();
+        let mut table = Table::new(&Account::new(u64::MAX, &Grant::unlimited()));
+        table.push([("x", "2")]).unwrap();
+        table.push([("x", "1"), ("y", "9")]).unwrap();
+        assert_eq!((stored_keys, by.assign(&Labels::owned(table)).unwrap()), (vec![0], vec![1, 0]));
     }
 }

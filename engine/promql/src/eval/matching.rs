@@ -22,11 +22,16 @@ fn grouping_of(matching: Option<&Matching>) -> Grouping {
 }
 
 /// The match group of each row of both sides, and how many there are.
-pub(super) fn keys_of_sides(binary: &Binary, lhs: &Labels, rhs: &Labels) -> (Vec<u32>, Vec<u32>, usize) {
-    let mut keys = Keys::new(grouping_of(binary.matching.as_ref()));
-    let left = keys.assign(lhs);
-    let right = keys.assign(rhs);
-    (left, right, keys.len())
+pub(super) fn keys_of_sides(
+    binary: &Binary,
+    lhs: &Labels,
+    rhs: &Labels,
+    account: &Arc<Account>,
+) -> Evaluation<(Vec<u32>, Vec<u32>, usize)> {
+    let mut keys = Keys::new(grouping_of(binary.matching.as_ref()), account);
+    let left = keys.assign(lhs)?;
+    let right = keys.assign(rhs)?;
+    Ok((left, right, keys.len()))
 }
 
 /// Rows of both; rows with one label set become one.
@@ -37,11 +42,11 @@ pub(super) fn concatenate(lhs: Vectors, rhs: Vectors, account: &Arc<Account>) ->
     if lhs.len() == 0 {
         return Ok(rhs);
     }
-    let mut table = lhs.labels.edited(|_, _| {});
+    let mut table = lhs.labels.edited(account, |_, _| {})?;
     let mut buffer = LabelBuf::new();
     for row in 0..rhs.len() {
         rhs.labels.get(row, &mut buffer);
-        table.push(buffer.iter());
+        table.push(buffer.iter())?;
     }
     let values = [&lhs.values[..], &rhs.values[..]].concat();
     let mut both = Vectors::new(Labels::owned(table), values, lhs.width, account)?;
@@ -140,9 +145,9 @@ impl Query<'_> {
         let swapped = matching.cardinality == Cardinality::OneToMany;
         let (many, one) = if swapped { (rhs, lhs) } else { (lhs, rhs) };
         let sides = Sides { many, one, swapped, matching, binary };
-        let mut keys = Keys::new(grouping_of(Some(matching)));
-        let one_keys = keys.assign(&one.labels);
-        let many_keys = keys.assign(&many.labels);
+        let mut keys = Keys::new(grouping_of(Some(matching)), &self.account);
+        let one_keys = keys.assign(&one.labels)?;
+        let many_keys = keys.assign(&many.labels)?;
         let mut one_rows: Vec<Vec<u32>> = vec![Vec::new(); keys.len()];
         for (row, &key) in one_keys.iter().enumerate() {
             one_rows[key as usize].push(row as u32);
@@ -150,11 +155,12 @@ impl Query<'_> {
         let meets_other_side = has_common_step(many, one);
         for (key, rows) in one_rows.iter().enumerate() {
             if rows.len() > 1 && meets_other_side {
-                sides.check_one_side(rows, &keys.table().to_labels(key))?;
+                sides.check_one_side(rows, &keys.labels_of(key))?;
             }
         }
         let drop_name = changes_meaning(binary) || (binary.return_bool && !self.delayed_names());
-        let mut results = Results { keys: Keys::new(Grouping::everything()), rows: Vec::new() };
+        let mut results =
+            Results { keys: Keys::new(Grouping::everything(), &self.account), rows: Vec::new() };
         let mut scratch = self.scratch(0)?;
         let mut one_to_one_rows: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
         for (many_row, &key) in many_keys.iter().enumerate() {
@@ -178,7 +184,7 @@ impl Query<'_> {
             }
         }
         let values = results.rows.iter().flat_map(|row| row.values.iter().copied()).collect();
-        let labels = Labels::owned(results.keys.into_table());
+        let labels = results.keys.into_labels();
         let mut vectors = Vectors::new(labels, values, many.width, &self.account)?;
         vectors.one_name = drop_name;
         if binary.return_bool {
@@ -225,7 +231,7 @@ impl Results {
         sides.result_labels(many_row, one_row, drop_name, &mut labels);
         let cells = sides.many.row(many_row).iter().zip(sides.one.row(one_row));
         let values = cells.map(|(many, one)| sides.combined(*many, *one));
-        let result = self.keys.key(&labels) as usize;
+        let result = self.keys.key(&labels)? as usize;
         if result == self.rows.len() {
             self.rows.push(ResultRow { values: values.collect(), sources: vec![pair] });
             return Ok(());

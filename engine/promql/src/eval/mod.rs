@@ -14,6 +14,7 @@ mod matching;
 mod output;
 mod pick;
 mod selector;
+mod table;
 mod vectors;
 mod window;
 

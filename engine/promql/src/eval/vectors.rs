@@ -5,10 +5,11 @@ use metricsstore_model::read::{SeriesLabels, SeriesRef};
 use metricsstore_model::{LabelBuf, METRIC_NAME, STALE_NAN_BITS};
 
 use crate::error::QueryError;
-use crate::value::LabelTable;
 
+use super::Evaluation;
 use super::account::{Account, Held};
 use super::keys::{Grouping, Keys};
+use super::table::Table;
 
 /// Marks a cell without a sample. Stale markers never are a result, and no operation makes one.
 pub(super) const ABSENT: f64 = f64::from_bits(STALE_NAN_BITS);
@@ -28,12 +29,12 @@ pub(super) enum Labels {
     /// As they are in the store; nothing is decoded until somebody asks.
     Stored { labels: Arc<dyn SeriesLabels>, ids: Vec<SeriesRef>, nameless: bool },
     /// Rows of a table.
-    Owned { table: Arc<LabelTable>, rows: Vec<u32> },
+    Owned { table: Arc<Table>, rows: Vec<u32> },
 }
 
 impl Labels {
-    pub fn owned(table: LabelTable) -> Labels {
-        let rows = (0..table.len() as u32).collect();
+    pub fn owned(table: Table) -> Labels {
+        let rows = (0..table.sets().len() as u32).collect();
         Labels::Owned { table: Arc::new(table), rows }
     }
 
@@ -55,7 +56,7 @@ impl Labels {
             }
             Labels::Owned { table, rows } => {
                 into.clear();
-                for (name, value) in table.pairs(rows[row] as usize) {
+                for (name, value) in table.sets().pairs(rows[row] as usize) {
                     into.push(name, value);
                 }
             }
@@ -78,25 +79,28 @@ impl Labels {
     }
 
     /// A table of all rows, each changed by `edit` (and sorted again).
-    pub fn edited(&self, mut edit: impl FnMut(usize, &mut LabelBuf)) -> LabelTable {
-        let mut table = LabelTable::default();
+    pub fn edited(
+        &self,
+        account: &Arc<Account>,
+        mut edit: impl FnMut(usize, &mut LabelBuf),
+    ) -> Evaluation<Table> {
+        let mut table = Table::new(account);
         let mut buffer = LabelBuf::new();
         for row in 0..self.len() {
             self.get(row, &mut buffer);
             edit(row, &mut buffer);
             buffer.sort();
-            table.push(buffer.iter());
+            table.push(buffer.iter())?;
         }
-        table
+        Ok(table)
     }
 
-    fn without_metadata(self) -> Labels {
-        match self {
-            Labels::Stored { labels, ids, .. } => Labels::Stored { labels, ids, nameless: true },
-            owned @ Labels::Owned { .. } => Labels::owned(
-                owned.edited(|_, labels| labels.retain(|name, _| !METADATA_LABELS.contains(&name))),
-            ),
+    fn without_metadata(self, account: &Arc<Account>) -> Evaluation<Labels> {
+        if let Labels::Stored { labels, ids, .. } = self {
+            return Ok(Labels::Stored { labels, ids, nameless: true });
         }
+        let drop = |_, labels: &mut LabelBuf| labels.retain(|name, _| !METADATA_LABELS.contains(&name));
+        self.edited(account, drop).map(Labels::owned)
     }
 }
 
@@ -118,7 +122,7 @@ impl Vectors {
     /// No rows.
     pub fn empty(width: usize, account: &Arc<Account>) -> Vectors {
         Vectors {
-            labels: Labels::owned(LabelTable::default()),
+            labels: Labels::owned(Table::new(account)),
             drop_name: Vec::new(),
             values: Vec::new(),
             width,
@@ -239,7 +243,7 @@ impl Vectors {
             self.drop_name.fill(true);
             return Ok(self);
         }
-        self.labels = self.labels.without_metadata();
+        self.labels = self.labels.without_metadata(self.held.account())?;
         if self.one_name {
             return Ok(self);
         }
@@ -253,21 +257,22 @@ impl Vectors {
         }
         if self.drop_name.contains(&false) {
             let marked = &self.drop_name;
-            self.labels = Labels::owned(self.labels.edited(|row, labels| {
+            let table = self.labels.edited(self.held.account(), |row, labels| {
                 if marked[row] {
                     labels.retain(|name, _| !METADATA_LABELS.contains(&name));
                 }
-            }));
+            })?;
+            self.labels = Labels::owned(table);
         } else {
-            self.labels = self.labels.without_metadata();
+            self.labels = self.labels.without_metadata(self.held.account())?;
         }
         self.merge_same_labels()
     }
 
     /// Makes one row of rows with one label set, which must not have samples at the same step.
     pub fn merge_same_labels(mut self) -> Result<Vectors, QueryError> {
-        let mut keys = Keys::new(Grouping::everything());
-        let key_of = keys.assign(&self.labels);
+        let mut keys = Keys::new(Grouping::everything(), self.held.account());
+        let key_of = keys.assign(&self.labels)?;
         self.one_name = true;
         if keys.len() == self.len() {
             return Ok(self);

@@ -57,8 +57,8 @@ impl Query<'_> {
 
     fn histograms(&self, arg: &Expr, steps: Steps) -> Evaluation<Histograms> {
         let input = self.vector(arg, steps)?;
-        let mut keys = Keys::new(Grouping::except(&[BUCKET_LABEL]));
-        let key_of = keys.assign(&input.labels);
+        let mut keys = Keys::new(Grouping::except(&[BUCKET_LABEL]), &self.account);
+        let key_of = keys.assign(&input.labels)?;
         let mut rows: Vec<Vec<(f64, u32)>> = vec![Vec::new(); keys.len()];
         let mut labels = LabelBuf::new();
         for (row, &key) in key_of.iter().enumerate() {
@@ -72,7 +72,7 @@ impl Query<'_> {
                 }
             }
         }
-        Ok(Histograms { input, rows, labels: Labels::owned(keys.into_table()) })
+        Ok(Histograms { input, rows, labels: keys.into_labels() })
     }
 
     fn per_histogram(

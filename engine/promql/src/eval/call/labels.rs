@@ -6,6 +6,7 @@ use metricsstore_model::{LabelBuf, METRIC_NAME, MatchOp};
 use crate::ast::{Call, Expr};
 use crate::error::QueryError;
 
+use super::super::account::Account;
 use super::super::vectors::{Labels, METADATA_LABELS, Vectors};
 use super::super::{Evaluation, Query, Steps};
 use super::over_range::selector_of;
@@ -47,7 +48,7 @@ impl Query<'_> {
         }
         let vectors = self.vector(&call.args[0], steps)?;
         let mut replaced = String::new();
-        relabelled(vectors, &destination, |labels| {
+        relabelled(&self.account, vectors, &destination, |labels| {
             let captures = regex.captures(labels.get(&source).unwrap_or_default())?;
             replaced.clear();
             captures.expand(&replacement, &mut replaced);
@@ -67,7 +68,7 @@ impl Query<'_> {
             return failed(format!("invalid destination label name in label_join(): {destination}"));
         }
         let vectors = self.vector(&call.args[0], steps)?;
-        relabelled(vectors, &destination, |labels| {
+        relabelled(&self.account, vectors, &destination, |labels| {
             let values: Vec<&str> =
                 sources.iter().map(|source| labels.get(source).unwrap_or_default()).collect();
             Some(values.join(&separator))
@@ -77,21 +78,22 @@ impl Query<'_> {
 
 /// Sets one label of each row; `None` leaves a row as it is.
 fn relabelled(
+    account: &Arc<Account>,
     mut vectors: Vectors,
     destination: &str,
     mut value: impl FnMut(&LabelBuf) -> Option<String>,
 ) -> Evaluation<Vectors> {
     let is_name = destination == METRIC_NAME;
     let drop_name = &mut vectors.drop_name;
-    let table = vectors.labels.edited(|row, labels| {
+    let table = vectors.labels.edited(account, |row, labels| {
         if let Some(value) = value(labels) {
             labels.set(destination, &value);
             if is_name {
                 drop_name[row] = false;
             }
         }
-    });
-    vectors.labels = Labels::Owned { rows: (0..table.len() as u32).collect(), table: Arc::new(table) };
+    })?;
+    vectors.labels = Labels::owned(table);
     let mut merged = vectors.merge_same_labels()?;
     merged.one_name = false;
     Ok(merged)
