@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, 
 use kube::api::ListParams;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -128,7 +129,7 @@ fn naming<K: Resource>(stores: &Store<Guarded>, kind: SourceKind, object: &K) ->
 async fn reconcile_one(store: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action, Error> {
     let (namespace, name) = (store.namespace().unwrap_or_default(), store.name_any());
     if let Err(invalid) = &store.0 {
-        tracing::error!(namespace, name, error = %invalid.error, "a store cannot be read: correct it; its pods keep running");
+        say_unreadable(&ctx, &store, &invalid.error).await;
         ctx.metrics.reconciled(Duration::ZERO, Some("unreadable"));
         return Ok(Action::await_change());
     }
@@ -138,6 +139,25 @@ async fn reconcile_one(store: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
     let again = result?;
     ctx.succeeded(&namespace, &name);
     Ok(again.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// The store was made under another schema; its pods keep running as they are.
+async fn say_unreadable(ctx: &Context, store: &Guarded, error: &str) {
+    let note: String = format!("the store cannot be read: {error}; correct it. Its pods keep running")
+        .chars()
+        .take(500)
+        .collect();
+    tracing::error!(store = %store.name_any(), namespace = ?store.namespace(), "{note}");
+    let event = Event {
+        type_: EventType::Warning,
+        reason: "Unreadable".into(),
+        note: Some(note),
+        action: "Reconcile".into(),
+        secondary: None,
+    };
+    if let Err(error) = ctx.recorder.publish(&event, &store.object_ref(&())).await {
+        tracing::info!(%error, "an event could not be published");
+    }
 }
 
 #[allow(clippy::needless_pass_by_value)] // the controller's signature

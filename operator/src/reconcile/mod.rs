@@ -153,3 +153,36 @@ fn fresh_token() -> Result<String, Error> {
         text
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures;
+
+    /// What a Service named like the store, with these owners, means for it.
+    fn taken_by(owners: &serde_json::Value) -> Option<Taken> {
+        let mut seen = fixtures::seen("resources: { limits: { memory: 1Gi } }");
+        let service = json!({ "metadata": { "name": "main", "ownerReferences": owners } });
+        seen.existing.web = Some(serde_json::from_value::<Service>(service).unwrap());
+        taken_name(&seen)
+    }
+
+    #[test]
+    fn only_the_stores_own_children_are_touched() {
+        let owner = |uid: &str| json!([{ "apiVersion": "metricsstore.dev/v1alpha1", "kind": "MetricsStore", "name": "main", "uid": uid }]);
+        assert!(taken_by(&owner("store-uid")).is_none());
+        assert!(matches!(taken_by(&owner("an-older-store")), Some(Taken::ForNow(_))));
+        assert!(
+            matches!(taken_by(&json!([])), Some(Taken::ByAnother(refusal)) if refusal.reason == "NameInUse")
+        );
+    }
+
+    #[test]
+    fn tokens_are_long_and_never_the_same() {
+        let (one, other) = (fresh_token().unwrap(), fresh_token().unwrap());
+        assert_eq!((one.len(), one == other), (64, false));
+    }
+}

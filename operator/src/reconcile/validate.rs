@@ -221,3 +221,57 @@ fn placement(store: &MetricsStore) -> Placement {
         priority_class_name: scheduling.priority_class_name.filter(|name| !name.is_empty()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{IMAGE, store, valid};
+
+    const GI: &str = "resources: { limits: { memory: 1Gi } }";
+
+    #[test]
+    fn the_smallest_store_gets_every_default() {
+        let valid = valid(GI);
+        assert_eq!(valid.image, IMAGE);
+        assert_eq!((valid.replicas, valid.remote_write, valid.paused), (1, true, false));
+        assert_eq!(valid.retention.to_string(), "15d");
+        assert_eq!(
+            (valid.scrape_interval.to_string(), valid.scrape_timeout.to_string()),
+            ("15s".into(), "10s".into())
+        );
+        assert_eq!(valid.budget, BudgetPolicy::Share(9_000));
+        // As the API server does it: what is not requested is the limit.
+        assert_eq!(valid.resources.request_memory, valid.resources.limit_memory);
+        assert_eq!(valid.resources.request_cpu, None);
+    }
+
+    #[test]
+    fn a_timeout_that_nobody_set_is_never_longer_than_the_interval() {
+        let short = valid("resources: { limits: { memory: 1Gi } }, scrape: { interval: 5s }");
+        assert_eq!(short.scrape_timeout.to_string(), "5s");
+        let store = store("resources: { limits: { memory: 1Gi } }, scrape: { interval: 5s, timeout: 6s }");
+        let refusal = validate(&store, IMAGE).unwrap_err();
+        assert!(refusal.message.contains("set scrape.timeout to 5s or less"), "{refusal}");
+    }
+
+    #[test]
+    fn stores_older_than_the_schemas_rules_are_refused_with_the_cure() {
+        for (fields, cure) in [
+            ("replicas: 1", "spec.resources.limits.memory is missing: add it, for example 1Gi"),
+            ("resources: { limits: { memory: 64Mi } }", "set 128Mi or more"),
+            ("resources: { limits: { memory: 1Gi } }, storage: {}", "spec.storage.size is missing"),
+            ("resources: { limits: { memory: 1Gi } }, storage: { size: big }", "write a number"),
+            (
+                "resources: { limits: { memory: 1Gi } }, replicas: 10",
+                "write 0 (hibernated, claims kept) to 9",
+            ),
+            ("resources: { limits: { memory: 1Gi } }, memory: { budget: 200% }", "write 1% to 100%"),
+            ("resources: { limits: { memory: 1Gi } }, cpu: { threads: 0 }", "write 1 to 256"),
+            ("resources: { limits: { memory: 1Gi } }, retention: { time: 1x }", "for example 15d"),
+        ] {
+            let refusal = validate(&store(fields), IMAGE).unwrap_err();
+            assert_eq!(refusal.reason, "InvalidSpec");
+            assert!(refusal.message.contains(cure), "{fields}: {refusal}");
+        }
+    }
+}
