@@ -1,6 +1,6 @@
 //! The memory budget of the whole process: measured several times a second, turned into a level of pressure with
 //! hysteresis, reported to the store.
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use metricsstore_budget::{Budget, Level};
 use metricsstore_contract::{BudgetPolicy, EngineConfig, budget_bytes};
@@ -171,6 +171,15 @@ pub fn tune_allocator() {
     for error in settings.into_iter().filter_map(Result::err) {
         tracing::warn!(%error, "the allocator does not take a setting");
     }
+}
+
+/// Lets the calling thread share one of so many arenas with others. Left alone, every thread would get an arena, each
+/// with pages of its own, and blocking threads are many.
+pub fn share_arenas(arenas: u32) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let arena = NEXT.fetch_add(1, Relaxed) % arenas.max(1);
+    // A machine with fewer arenas keeps the allocator's own choice.
+    let _ = b"thread.arena\0".as_slice().name().write(arena);
 }
 
 /// Gives unused pages back at once.

@@ -203,8 +203,8 @@ impl Reader<'_> {
     fn addresses(&self, flag: &str) -> Result<Vec<SocketAddr>, OptionError> {
         let mut all = Vec::new();
         for text in self.flags.list(flag).iter().filter(|text| !text.is_empty()) {
-            // Go's ":9090" is every interface.
-            let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.clone() };
+            // Go's ":9090" is every interface, by IPv6 and IPv4.
+            let full = if text.starts_with(':') { format!("[::]{text}") } else { text.clone() };
             let first = full.to_socket_addrs().map_err(|error| self.wrong(flag, error))?.next();
             all.push(first.ok_or_else(|| self.wrong(flag, "names no address"))?);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metricsstore_contract::EngineConfig;
 use metricsstore_promql::Engine;
+use metricsstore_storage::RefusedCounts;
 
 use crate::app::{App, now_ms};
 
@@ -20,9 +21,8 @@ impl App {
         }
     }
 
-    /// Refusals since the start, by reason.
-    pub fn refusals(&self) -> Vec<(&'static str, u64)> {
-        let refused = self.store().map(|store| store.stats().refused).unwrap_or_default();
+    /// Refusals since the start, by reason: the store's and the server's own.
+    pub fn refusals(&self, refused: &RefusedCounts) -> Vec<(&'static str, u64)> {
         vec![
             ("out_of_order", refused.out_of_order),
             ("duplicate_timestamp", refused.duplicate_timestamp),

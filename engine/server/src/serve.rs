@@ -2,7 +2,7 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metricsstore_budget::Budget;
 use metricsstore_storage::{Store, StoreOptions};
@@ -20,7 +20,7 @@ use crate::config::load::InForce;
 use crate::features;
 use crate::flags::Flags;
 use crate::http::listener;
-use crate::memory::{Memory, tune_allocator};
+use crate::memory::{Memory, share_arenas, tune_allocator};
 use crate::options::Options;
 use crate::reload;
 use crate::runtime_file::RuntimeFile;
@@ -33,8 +33,8 @@ const DRAIN: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(6);
 /// Scrapes have so long to finish what they write.
 const SCRAPES_END: Duration = Duration::from_millis(500);
-/// The store is closed within this.
-const CLOSE: Duration = Duration::from_millis(2500);
+/// From the end of serving to the end of the process.
+const END: Duration = Duration::from_millis(9500);
 
 /// Runs until the end is asked for. Errors are one sentence on standard error.
 pub fn run(flags: &Flags) -> ExitCode {
@@ -94,6 +94,7 @@ fn start(options: Options, flags: Flags) -> Result<ExitCode, String> {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads as usize)
         .max_blocking_threads(blocking)
+        .on_thread_start(move || share_arenas(threads))
         .thread_keep_alive(Duration::from_secs(10))
         .enable_all()
         .build()
@@ -249,6 +250,7 @@ async fn end(
     app.phase.send_replace(Phase::Stopping);
     tracing::info!("ending: not ready any more, serving a little longer");
     tokio::time::sleep(DRAIN).await;
+    let deadline = Instant::now() + END;
     stop.send_replace(true);
     for listener in listeners {
         let _ = listener.await;
@@ -262,7 +264,7 @@ async fn end(
         controller.end();
         store.map_or(Ok(()), |store| store.close())
     });
-    match tokio::time::timeout(CLOSE, closing).await {
+    match tokio::time::timeout_at(deadline.into(), closing).await {
         Ok(Ok(Ok(()))) => {
             tracing::info!("ended");
             Ok(ExitCode::SUCCESS)

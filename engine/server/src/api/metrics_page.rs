@@ -20,7 +20,7 @@ pub async fn page(State(app): State<Arc<App>>) -> Reply {
     let stats = app.store().map(|store| store.stats()).unwrap_or_default();
     build_and_config(&app, &mut page);
     memory(&app, &mut page);
-    refusals(&app, &mut page);
+    refusals(&app, &stats, &mut page);
     head(&stats, &mut page);
     disk(&app, &stats, &mut page);
     queries_and_writes(&app, &mut page);
@@ -101,9 +101,9 @@ fn memory(app: &App, page: &mut Page) {
     page.gauge("metricsstore_cpu_threads", "Threads in force.", f64::from(app.threads()));
 }
 
-fn refusals(app: &App, page: &mut Page) {
+fn refusals(app: &App, stats: &StoreStats, page: &mut Page) {
     page.family("metricsstore_refused_total", "counter", "Samples, series and requests refused, by reason.");
-    for (reason, count) in app.refusals() {
+    for (reason, count) in app.refusals(&stats.refused) {
         page.sample("", &[("reason", reason)], count as f64);
     }
 }

@@ -1,6 +1,6 @@
 //! `query`, `query_range`, `format_query` and `parse_query`.
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
@@ -124,6 +124,22 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// Counts a running query, also when it panics.
+struct Running<'a>(&'a AtomicU64);
+
+impl<'a> Running<'a> {
+    fn new(count: &'a AtomicU64) -> Running<'a> {
+        count.fetch_add(1, Relaxed);
+        Running(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 async fn run<F>(app: &Arc<App>, common: Common, weight: Weight, evaluate: F) -> Result<Reply, ApiError>
 where
     F: FnOnce(&App, &Arc<Store>, &QueryOptions, &Grant) -> Result<QueryOutput, QueryError> + Send + 'static,
@@ -147,11 +163,10 @@ where
     let waited = queued.elapsed();
     let task = tokio::task::spawn_blocking(move || {
         let _slot = slot;
-        app.metrics.queries_running.fetch_add(1, Relaxed);
+        let _running = Running::new(&app.metrics.queries_running);
         let started = Instant::now();
         let grant = query_grant(&app);
         let result = evaluate(&app, &store, &options, &grant);
-        app.metrics.queries_running.fetch_sub(1, Relaxed);
         app.metrics.queries.inc();
         app.metrics.query_micros.add(started.elapsed().as_micros() as u64);
         let output = result?;

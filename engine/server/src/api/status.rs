@@ -92,7 +92,11 @@ pub fn runtime_info_of(app: &App) -> RuntimeInfo {
         cpu_threads: app.threads(),
         series_count: stats.series,
         samples_appended: stats.samples_appended,
-        refusals: app.refusals().into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect(),
+        refusals: app
+            .refusals(&stats.refused)
+            .into_iter()
+            .map(|(reason, count)| (reason.to_owned(), count))
+            .collect(),
         disk: DiskUsage {
             data_bytes: stats.disk_bytes,
             used_bytes: space.map_or(0, |space| space.total.saturating_sub(space.available)),

@@ -1,6 +1,6 @@
 //! Listening sockets: a bounded number of connections, a deadline for request heads, a graceful end.
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,9 +30,19 @@ pub struct Connection {
 
 /// Binds an address; the error is one sentence.
 pub async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener, String> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| format!("cannot listen on {address}: {error}; choose another --{flag}"))
+    let bound = match TcpListener::bind(address).await {
+        // Machines without IPv6 have no `[::]`, which otherwise takes IPv4 too.
+        Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.map_err(|error| format!("cannot listen on {address}: {error}; choose another --{flag}"))
+}
+
+fn is_without_ipv6(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(Errno::from_io_error(error), Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL))
 }
 
 /// Serves until `stop` says true, then ends idle connections and waits for the busy ones, at most `grace`.
