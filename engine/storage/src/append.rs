@@ -1,4 +1,5 @@
 //! A batch's way in: series, judgement per sample, log, columns.
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use metricsstore_model::{Acknowledge, AppendError, Batch, Refusal, Refused, Verdicts};
@@ -6,6 +7,7 @@ use metricsstore_model::{Acknowledge, AppendError, Batch, Refusal, Refused, Verd
 use crate::WalSync;
 use crate::head::{EpochData, Judgement, Limits};
 use crate::identity::Resolved;
+use crate::segment::{Segment, SegmentCursor};
 use crate::store::Store;
 use crate::wal::record::{self, LogSample, RowsEncoder};
 
@@ -158,13 +160,26 @@ impl Store {
             for (index, sample) in range.clone().zip(&batch.samples[range.start as usize..range.end as usize])
             {
                 let bits = sample.value.to_bits();
-                match data.append(local, sample.timestamp_ms, bits, limits) {
+                let mut judgement = data.append(local, sample.timestamp_ms, bits, limits);
+                if judgement == Judgement::Recall
+                    && let Some(sealed) = self.sealed_value(id.0, sample.timestamp_ms)
+                {
+                    data.recall(local, sealed);
+                    judgement = data.append(local, sample.timestamp_ms, bits, limits);
+                }
+                match judgement {
                     Judgement::Written => {
                         verdicts.written += 1;
                         newest = newest.max(sample.timestamp_ms);
                         record.push(LogSample { series: id.0, timestamp_ms: sample.timestamp_ms, bits });
                     }
                     Judgement::Duplicate => verdicts.written += 1,
+                    // The sealed value cannot be read: nothing may be said to be the same.
+                    Judgement::Recall => verdicts.refused.push(Refused {
+                        row: row as u32,
+                        sample: Some(index),
+                        refusal: Refusal::DuplicateTimestamp,
+                    }),
                     Judgement::Refused(refusal) => {
                         verdicts.refused.push(Refused { row: row as u32, sample: Some(index), refusal });
                     }
@@ -177,6 +192,15 @@ impl Store {
         data.recount();
         self.newest_ms.fetch_max(newest, Relaxed);
         if record.is_empty() { Ok(()) } else { self.write(record) }
+    }
+
+    /// The value of a sealed sample, newest segments first.
+    fn sealed_value(&self, series: u32, timestamp_ms: i64) -> Option<u64> {
+        let view = self.view.load();
+        let may_have = |segment: &&Arc<Segment>| (segment.min_ms..=segment.max_ms).contains(&timestamp_ms);
+        view.segments.iter().rev().filter(may_have).find_map(|segment| {
+            SegmentCursor::new(Arc::clone(segment)).value_at(series, timestamp_ms).ok().flatten()
+        })
     }
 
     fn write(&self, rows: &mut RowsEncoder) -> Result<(), String> {

@@ -14,8 +14,10 @@ const LEVELS: [(u64, Level); 5] = [
     (80, Level::SealEarly),
     (70, Level::Shrink),
 ];
-/// Room that seals and merges need to free the disk again; writes end above it.
+/// Room beyond the head's payload that a seal needs to free the log again; writes end above it.
 const DISK_RESERVE_BYTES: u64 = 32 << 20;
+/// The reserve is at most this share of the disk.
+const DISK_RESERVE_SHARE: u64 = 10;
 const RETRY_AFTER_SECONDS: u32 = 5;
 
 /// What the store obeys: the higher of what it counts itself and what it is told.
@@ -24,6 +26,7 @@ pub(crate) struct Ladder {
     told: AtomicU8,
     disk_full: AtomicBool,
     disk_available: AtomicU64,
+    disk_reserve: AtomicU64,
 }
 
 impl Ladder {
@@ -33,6 +36,7 @@ impl Ladder {
             told: AtomicU8::new(Level::Normal as u8),
             disk_full: AtomicBool::new(false),
             disk_available: AtomicU64::new(u64::MAX),
+            disk_reserve: AtomicU64::new(0),
         }
     }
 
@@ -54,11 +58,17 @@ impl Ladder {
         LEVELS.iter().map(|&(_, level)| level).find(|&level| level as u8 == told).unwrap_or(Level::Normal)
     }
 
-    /// Takes note of the space left; writes stop while seals and merges still have room.
-    pub(crate) fn see_disk(&self, space: Space) {
-        let reserve = DISK_RESERVE_BYTES.min(space.total / 20);
+    /// Takes note of the space left; writes stop while the head's payload can still be sealed.
+    pub(crate) fn see_disk(&self, space: Space, head_bytes: u64) {
+        let reserve = (DISK_RESERVE_BYTES + head_bytes).min(space.total / DISK_RESERVE_SHARE);
         self.disk_available.store(space.available, Relaxed);
+        self.disk_reserve.store(reserve, Relaxed);
         self.disk_full.store(space.available < reserve, Relaxed);
+    }
+
+    /// Whether a file of so many bytes leaves the reserve alone.
+    pub(crate) fn has_disk_for(&self, bytes: u64) -> bool {
+        bytes.saturating_add(self.disk_reserve.load(Relaxed)) <= self.disk_available.load(Relaxed)
     }
 
     /// Whether anything may be written at present.

@@ -99,7 +99,7 @@ impl Store {
 
     fn watch_disk(&self) {
         if let Ok(space) = self.files.space(&self.options.dir) {
-            self.ladder.see_disk(space);
+            self.ladder.see_disk(space, self.head_figures().payload_bytes);
         }
     }
 
@@ -220,6 +220,9 @@ impl Store {
         let retention_ms = self.retention_ms.load(Relaxed);
         let Some(range) = compact::choose(&view.segments, retention_ms) else { return Ok(()) };
         let inputs = &view.segments[range];
+        if !self.ladder.has_disk_for(inputs.iter().map(|segment| segment.bytes).sum()) {
+            return Ok(());
+        }
         let number = upkeep.take_number();
         let merged = compact::merge(self, number, inputs, || self.seal_when_due(upkeep, done));
         if let Err(error) = merged {

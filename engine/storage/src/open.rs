@@ -230,15 +230,10 @@ impl Store {
             cursor.pieces_into(series, &mut payload, &mut pieces)?;
             let mut data = view.open[self.layout.shard_of(series)].data.lock();
             for piece in &pieces {
-                let times = cursor.times(piece.stream)?;
-                let mut last = None;
-                piece
-                    .decode_all(&payload, |row, bits| last = Some((row, bits)))
-                    .map_err(|what| segment.damaged(what))?;
-                if let Some((row, bits)) = last
-                    && let Some(&time) = times.get(row as usize)
-                {
-                    data.remember(self.layout.local(series), time, bits);
+                // The last row of a piece is never an absent one.
+                let last_row = piece.first_row + piece.rows - 1;
+                if let Some(&time) = cursor.times(piece.stream)?.get(last_row as usize) {
+                    data.remember(self.layout.local(series), time);
                 }
             }
         }

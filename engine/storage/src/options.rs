@@ -20,7 +20,8 @@ pub struct StoreOptions {
     pub shards: usize,
     /// How long samples are kept, by the wall clock; `None` keeps everything.
     pub retention_ms: Option<i64>,
-    /// How much older than its series' newest sample a sample may be; 0 accepts none.
+    /// How much older than its series' newest sample a sample may be; 0 accepts none. This release refuses every
+    /// older sample whatever the window, except exact duplicates that are still in memory.
     pub out_of_order_window_ms: i64,
     /// `--storage.tsdb.min-block-duration`: half of it is how far a lagging series may stay behind the newest
     /// sample of the store.

@@ -32,7 +32,7 @@ const SEAL_EARLY_BYTES: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadFigures {
     pub(crate) samples: u64,
-    payload_bytes: u64,
+    pub(crate) payload_bytes: u64,
     min_ms: i64,
     max_ms: i64,
 }

@@ -7,6 +7,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use common::{Machine, NOW_MS, append, read_all};
@@ -15,7 +16,8 @@ use metricsstore_storage::Store;
 use metricsstore_vfs::sim::Fault;
 
 const OPERATIONS: usize = 4000;
-const RUNS: u64 = 6;
+const RUNS: u64 = 50;
+const WORKERS: usize = 2;
 const SERIES: u64 = 40;
 
 /// A small generator, so that a seed means the same for ever.
@@ -289,6 +291,7 @@ impl World {
 
     fn used_bytes(&self) -> u64 {
         use metricsstore_vfs::Files;
+        self.machine.files.heal();
         self.machine.files.set_capacity(Some(1 << 40));
         let space = self.machine.files.space(std::path::Path::new("/")).unwrap();
         space.total - space.available
@@ -345,13 +348,32 @@ fn nothing_acknowledged_is_lost_and_nothing_is_read_wrong() {
     let chosen: Option<u64> = std::env::var("MODEL_SEED").ok().and_then(|seed| seed.parse().ok());
     let runs = std::env::var("MODEL_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
     let seeds = chosen.map_or(0..runs, |seed| seed..seed + 1);
-    for seed in seeds {
-        let mut world = World::new(seed);
-        world.reopen(&format!("seed {seed}, start"));
-        for operation in 0..OPERATIONS {
-            world.step(&format!("seed {seed}, operation {operation}"));
+    let next = AtomicU64::new(seeds.start);
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    run(seed);
+                }
+            });
         }
-        world.check(&format!("seed {seed}, end"));
-        println!("seed {seed}: {:?}", world.tally);
+    });
+}
+
+fn run(seed: u64) {
+    let mut world = World::new(seed);
+    world.reopen(&format!("seed {seed}, start"));
+    for operation in 0..OPERATIONS {
+        world.step(&format!("seed {seed}, operation {operation}"));
     }
+    world.check(&format!("seed {seed}, end"));
+    println!("seed {seed}: {:?}", world.tally);
+    assert!(
+        world.tally.seals > 5 && world.tally.crashes > 5 && world.tally.failed > 5,
+        "seed {seed} did too little"
+    );
 }

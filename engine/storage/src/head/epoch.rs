@@ -30,6 +30,17 @@ pub(crate) struct Limits {
     pub(crate) max_ms: i64,
 }
 
+/// What is known of a series' last sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Last {
+    #[default]
+    Nothing,
+    /// `last_ms`; the value is sealed.
+    Time,
+    /// `last_ms` and `last_bits`.
+    Sample,
+}
+
 /// What became of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Judgement {
@@ -37,6 +48,9 @@ pub(crate) enum Judgement {
     /// The same sample is there already.
     Duplicate,
     Refused(Refusal),
+    /// The series' last sample has the same time, and its value must be looked up in the segments:
+    /// [`EpochData::recall`], then judge again.
+    Recall,
 }
 
 #[derive(Default)]
@@ -53,8 +67,7 @@ struct SeriesState {
     switches: u8,
     /// Whether there are older pieces in `EpochData::closed`.
     has_closed: bool,
-    /// Whether `last_ms` and `last_bits` mean anything.
-    known: bool,
+    last: Last,
 }
 
 impl SeriesState {
@@ -168,8 +181,9 @@ impl EpochData {
             return Judgement::Refused(Refusal::TooFarInFuture);
         }
         let state = self.state_mut(local);
-        if state.known && timestamp_ms <= state.last_ms {
+        if state.last != Last::Nothing && timestamp_ms <= state.last_ms {
             return match (timestamp_ms == state.last_ms, bits == state.last_bits) {
+                (true, _) if state.last == Last::Time => Judgement::Recall,
                 (true, true) => Judgement::Duplicate,
                 (true, false) => Judgement::Refused(Refusal::DuplicateTimestamp),
                 (false, _) => self.judge_older(local, timestamp_ms, bits),
@@ -213,7 +227,7 @@ impl EpochData {
         state.next_row = row + 1;
         state.last_ms = timestamp_ms;
         state.last_bits = bits;
-        state.known = true;
+        state.last = Last::Sample;
         self.samples += 1;
         self.min_ms = self.min_ms.min(timestamp_ms);
         self.max_ms = self.max_ms.max(timestamp_ms);
@@ -317,11 +331,19 @@ impl EpochData {
         self.closed.push(piece);
     }
 
-    /// Tells what the last stored sample of a series is, for series whose samples are all sealed.
-    pub(crate) fn remember(&mut self, local: u32, timestamp_ms: i64, bits: u64) {
+    /// Tells when the last sealed sample of a series was, for series that have nothing in memory.
+    pub(crate) fn remember(&mut self, local: u32, timestamp_ms: i64) {
         let state = self.state_mut(local);
-        if !state.known || state.last_ms < timestamp_ms {
-            (state.last_ms, state.last_bits, state.known) = (timestamp_ms, bits, true);
+        if state.last == Last::Nothing || (state.last == Last::Time && state.last_ms < timestamp_ms) {
+            (state.last_ms, state.last) = (timestamp_ms, Last::Time);
+        }
+    }
+
+    /// Tells the value of the last sealed sample of a series.
+    pub(crate) fn recall(&mut self, local: u32, bits: u64) {
+        let state = self.state_mut(local);
+        if state.last == Last::Time {
+            (state.last_bits, state.last) = (bits, Last::Sample);
         }
     }
 
@@ -333,7 +355,7 @@ impl EpochData {
             let Some(page) = page else { continue };
             for (slot, state) in page.iter().enumerate() {
                 let local = number as u32 * PAGE_SERIES + slot as u32;
-                if state.known && state.last_ms >= remember_from_ms && live(local) {
+                if state.last != Last::Nothing && state.last_ms >= remember_from_ms && live(local) {
                     next.carry(local, state);
                 }
             }
@@ -352,7 +374,7 @@ impl EpochData {
         let state = self.state_mut(local);
         state.last_ms = old.last_ms;
         state.last_bits = old.last_bits;
-        state.known = true;
+        state.last = old.last;
         state.stream = if members.is_some() { old.stream } else { NONE };
     }
 

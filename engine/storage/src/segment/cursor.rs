@@ -16,6 +16,8 @@ pub(crate) struct SegmentCursor {
     segment: Arc<Segment>,
     series: SeriesBlock,
     times: TimesBlock,
+    /// The stream that was asked for last: neighbouring series share it.
+    last_times: Option<(u32, Arc<[i64]>)>,
 }
 
 #[derive(Default)]
@@ -36,7 +38,12 @@ struct TimesBlock {
 
 impl SegmentCursor {
     pub(crate) fn new(segment: Arc<Segment>) -> SegmentCursor {
-        SegmentCursor { segment, series: SeriesBlock::default(), times: TimesBlock::default() }
+        SegmentCursor {
+            segment,
+            series: SeriesBlock::default(),
+            times: TimesBlock::default(),
+            last_times: None,
+        }
     }
 
     pub(crate) fn segment(&self) -> &Segment {
@@ -80,8 +87,34 @@ impl SegmentCursor {
         Ok(())
     }
 
+    /// The bits of one sample.
+    pub(crate) fn value_at(&mut self, series: u32, timestamp_ms: i64) -> Result<Option<u64>, StorageError> {
+        let (mut payload, mut pieces) = (Vec::new(), Vec::new());
+        self.pieces_into(series, &mut payload, &mut pieces)?;
+        for piece in &pieces {
+            let Ok(row) = self.times(piece.stream)?.binary_search(&timestamp_ms) else { continue };
+            let (row, mut found) = (row as u32, None);
+            piece
+                .decode(&payload, row..row + 1, |_, bits| found = Some(bits))
+                .map_err(|what| self.segment.damaged(what))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
     /// The timestamps of a stream.
     pub(crate) fn times(&mut self, stream: u32) -> Result<Arc<[i64]>, StorageError> {
+        if let Some((_, times)) = self.last_times.as_ref().filter(|(last, _)| *last == stream) {
+            return Ok(Arc::clone(times));
+        }
+        let times = self.load_times(stream)?;
+        self.last_times = Some((stream, Arc::clone(&times)));
+        Ok(times)
+    }
+
+    fn load_times(&mut self, stream: u32) -> Result<Arc<[i64]>, StorageError> {
         let after = self.segment.times.partition_point(|block| block.first <= stream);
         let Some(number) = after.checked_sub(1) else {
             return Err(self.segment.damaged("a series names a timestamp stream that does not exist"));
