@@ -2,6 +2,26 @@
 //!
 //! A sample's way: identity (labels to series) -> log (durable) -> head column (in memory) -> segment (sealed, on
 //! disk) -> merged segment -> removed by retention. Synchronous and deterministic on the simulated files and clock.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `identity` | symbols, groups, residuals, series ids, lookup, postings; `identity_files` keeps them on disk |
+//! | `wal` | the log: record format, writer with group commit, reader |
+//! | `head` | shards, timestamp streams, open columns |
+//! | `segment` | sealed samples: format, writer, reader |
+//! | `manifest` | the one atomic record of what is live |
+//! | `append` | a batch's way in: judgement per sample, log, columns |
+//! | `view`, `select` | what a reader sees at one moment, and the merged stream of it |
+//! | `seal`, `compact`, `maintain` | background work: head to segment, segments to fewer, retention |
+//! | `open`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
+//! | `ladder` | what is refused when memory or disk run out |
+//!
+//! # Who may do what when
+//! Three locks. The *gate* is held shared by every append (from the resolution of its series to the write of its
+//! samples) and by selects while they take their snapshot, and alone by a seal while it swaps the head and lets series
+//! ids go. A *shard's* lock covers judging, taking and logging samples, so that the log has each series' samples in
+//! the order in which they were judged. The *upkeep* lock covers manifest, view and files: one piece of background work
+//! at a time. Order: upkeep, gate, shard, log, identity.
 #![forbid(unsafe_code)]
 
 mod append;

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{HOUR_MS, Machine, NOW_MS, append, read_all, samples_of};
+use metricsstore_budget::Part;
 use metricsstore_model::{Acknowledge, AppendError, Refusal};
 
 const DURABLE: Acknowledge = Acknowledge::Durable;
@@ -113,4 +114,73 @@ fn a_closed_store_refuses_appends_and_still_reads() {
     store.close().unwrap();
     assert_eq!(append(&store, &[(1, NOW_MS + 1, 1.0)], DURABLE), Err(AppendError::ShuttingDown));
     assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0)]);
+}
+
+#[test]
+fn series_of_a_target_find_their_stream_and_keep_it() {
+    const TARGETS: u32 = 50;
+    const SERIES: u32 = 40;
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let mut expected = common::Contents::new();
+    for step in 0..30 {
+        for target in 0..TARGETS {
+            // All begin with one timestamp; from then on every target has its own phase.
+            let phase = if step == 0 { 0 } else { i64::from(target) * 37 };
+            let time = NOW_MS - 900_000 + step * 15_000 + phase;
+            let numbers = target * SERIES..(target + 1) * SERIES;
+            let rows: Vec<_> = numbers.map(|number| (number, time, step as f64)).collect();
+            assert_eq!(append(&store, &rows, DURABLE).unwrap().refused, []);
+            for (number, time, value) in rows {
+                expected.entry(number).or_default().insert(time, value.to_bits());
+            }
+        }
+    }
+    let stats = store.stats();
+    // A target whose series stand in two shards or pages has two.
+    assert!(stats.streams <= u64::from(TARGETS) * 2, "{} streams for {TARGETS} targets", stats.streams);
+    assert_eq!(read_all(&store), expected);
+}
+
+#[test]
+fn a_timestamp_of_its_own_costs_a_series_little() {
+    const SERIES: u32 = 3000;
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let mut random = 1u64;
+    for step in 0..60 {
+        let jitter = |number: u32| {
+            let mixed = (u64::from(number) * 1_000_003 + step as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (mixed >> 40) as i64 % 1000
+        };
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let mut rows: Vec<_> = (0..SERIES)
+            .map(|number| (number, NOW_MS - 900_000 + step * 15_000 + jitter(number), f64::from(number)))
+            .collect();
+        rows.rotate_left((random >> 40) as usize % SERIES as usize);
+        assert_eq!(append(&store, &rows, DURABLE).unwrap().refused, []);
+    }
+    let contents = read_all(&store);
+    assert!(contents.len() == SERIES as usize && contents.values().all(|samples| samples.len() == 60));
+    let state = machine.budget.part(Part::SeriesState) / u64::from(SERIES);
+    assert!(state <= 64 + 160, "{state} bytes of state for each series");
+    assert!(store.stats().private_streams > u64::from(SERIES) * 9 / 10);
+}
+
+#[test]
+fn an_interrupted_series_is_read_with_its_gaps() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let mut expected = Vec::new();
+    for step in 0..200 {
+        let time = NOW_MS - 3_000_000 + step * 15_000;
+        let mut rows = vec![(1, time, 0.0), (2, time, 1.0)];
+        if (step / 7) % 3 != 1 && step % 11 != 5 {
+            rows.push((3, time, step as f64 / 3.0));
+            expected.push((time, step as f64 / 3.0));
+        }
+        assert_eq!(append(&store, &rows, DURABLE).unwrap().refused, []);
+    }
+    assert_eq!(samples_of(&store, 3), expected);
+    assert_eq!(samples_of(&store, 1).len(), 200);
 }
