@@ -41,10 +41,15 @@ pub(crate) fn choose(segments: &[Arc<Segment>], retention_ms: i64) -> Option<Ran
         (0..(segments.len() + 1).saturating_sub(count)).map(move |first| first..first + count).filter(fits)
     };
     let cheapest = |range: &Range<usize>| bytes_of(&segments[range.clone()]);
-    windows(FAN_IN).filter(alike).min_by_key(cheapest).or_else(|| {
-        let crowded = segments.len() > MAX_SEGMENTS;
-        crowded.then(|| windows(2).min_by_key(cheapest)).flatten()
-    })
+    windows(FAN_IN)
+        .filter(alike)
+        .min_by_key(cheapest)
+        .or_else(|| is_crowded(segments).then(|| windows(2).min_by_key(cheapest)).flatten())
+}
+
+/// Whether there are more segments than there should be.
+pub(crate) fn is_crowded(segments: &[Arc<Segment>]) -> bool {
+    segments.len() > MAX_SEGMENTS
 }
 
 fn bytes_of(segments: &[Arc<Segment>]) -> u64 {

@@ -14,6 +14,8 @@ const LEVELS: [(u64, Level); 5] = [
     (80, Level::SealEarly),
     (70, Level::Shrink),
 ];
+/// This share of all series' state may exist twice while a seal runs.
+const SEALING_SHARE: u64 = 4;
 /// Room beyond the head's payload that a seal needs to free the log again; writes end above it.
 const DISK_RESERVE_BYTES: u64 = 32 << 20;
 /// The reserve is at most this share of the disk.
@@ -86,10 +88,10 @@ impl Ladder {
         Err(busy(format!("memory budget {}Mi is {percent}% used", limit >> 20)))
     }
 
-    /// Whether new series are admitted: a seal needs the state of all series twice for a while, and that must not
+    /// Whether new series are admitted: while a seal runs, some series have columns in two epochs, and that must not
     /// stop the writes of those that exist.
     pub(crate) fn admits_series(&self) -> bool {
-        let sealing = self.budget.counted() + self.budget.part(Part::SeriesState);
+        let sealing = self.budget.counted() + self.budget.part(Part::SeriesState) / SEALING_SHARE;
         let limit = u128::from(self.budget.limit());
         self.level() < Level::RefuseSeries
             && u128::from(sealing) * 100 < limit * u128::from(REFUSE_WRITES_PERCENT)

@@ -72,7 +72,8 @@ impl Store {
         if self.log.open_bytes() > LOG_FILE_BYTES {
             self.next_log_file(&mut upkeep)?;
         }
-        if self.ladder.level() < Level::SealEarly {
+        // Under pressure merging waits, but never so long that there are too many segments.
+        if self.ladder.level() < Level::SealEarly || compact::is_crowded(&self.view.load().segments) {
             self.merge_when_due(&mut upkeep, &mut done)?;
         }
         self.count_disk();

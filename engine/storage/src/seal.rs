@@ -25,8 +25,10 @@ const SEAL_BYTES_PER_SERIES: u64 = 64;
 const SEAL_AFTER: Duration = Duration::from_mins(30);
 /// A head whose data span a long time is sealed once it has this share of the payload of a full one.
 const SEAL_SPAN_SHARE: u64 = 4;
-/// Below this sealing relieves no pressure.
-const SEAL_EARLY_BYTES: u64 = 1 << 20;
+/// Below so much payload, and below this share of the budget, sealing relieves no pressure: it would only make many
+/// small segments.
+const SEAL_EARLY_BYTES: u64 = 256 << 10;
+const SEAL_EARLY_SHARE: u64 = 64;
 
 /// The open epochs in sum.
 #[derive(Debug, Clone, Copy)]
@@ -59,10 +61,8 @@ impl Store {
         let age = self.clock.monotonic().saturating_sub(upkeep.epoch_began);
         let span_ms = head.max_ms.saturating_sub(head.min_ms);
         let long = span_ms >= SEAL_AFTER.as_millis() as i64 && head.payload_bytes >= full / SEAL_SPAN_SHARE;
-        let relieves = match self.ladder.level() {
-            level if level >= Level::RefuseSeries => true,
-            level => level >= Level::SealEarly && head.payload_bytes >= SEAL_EARLY_BYTES,
-        };
+        let worthwhile = SEAL_EARLY_BYTES.max(self.budget.limit() / SEAL_EARLY_SHARE).min(full);
+        let relieves = self.ladder.level() >= Level::SealEarly && head.payload_bytes >= worthwhile;
         head.payload_bytes >= full || age >= SEAL_AFTER || long || relieves
     }
 
@@ -133,7 +133,7 @@ impl Store {
         let remember_from_ms = newest.saturating_sub(self.options.block_duration_ms / 2);
         let open = view.open.iter().enumerate().map(|(shard, epoch)| {
             let is_live = |local| live(self.layout.global(shard, local));
-            Arc::new(Epoch { data: Mutex::new(epoch.data.lock().successor(remember_from_ms, is_live)) })
+            Arc::new(Epoch { data: Mutex::new(epoch.data.lock().succeed(remember_from_ms, is_live)) })
         });
         let open = open.collect();
         self.view.store(Arc::new(View { segments: view.segments.clone(), frozen: view.open.clone(), open }));

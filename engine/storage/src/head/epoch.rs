@@ -4,8 +4,9 @@ use metricsstore_budget::{Budget, Part};
 use metricsstore_model::Refusal;
 use parking_lot::Mutex;
 
+use super::Stream;
+use super::pages::Pages;
 use super::stream::Place;
-use super::{PAGE_SERIES, Stream};
 use crate::column::{Arena, Column, Piece};
 
 const NONE: u32 = u32::MAX;
@@ -30,17 +31,6 @@ pub(crate) struct Limits {
     pub(crate) max_ms: i64,
 }
 
-/// What is known of a series' last sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Last {
-    #[default]
-    Nothing,
-    /// `last_ms`; the value is sealed.
-    Time,
-    /// `last_ms` and `last_bits`.
-    Sample,
-}
-
 /// What became of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Judgement {
@@ -53,34 +43,52 @@ pub(crate) enum Judgement {
     Recall,
 }
 
-#[derive(Default)]
-struct SeriesState {
-    last_ms: i64,
-    last_bits: u64,
-    column: Column,
+/// What is known of a series' last sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    /// Its time; the value is sealed.
+    Time,
+    Sample,
+}
+
+/// What a series is judged by. It outlives the epoch.
+struct Last {
+    timestamp_ms: i64,
+    bits: u64,
+    /// The stream that the series follows.
     stream: u32,
-    first_row: u32,
-    next_row: u32,
+    known: Known,
     /// Rows left empty lately.
     misses: u8,
     /// Changes of stream in this epoch.
     switches: u8,
-    /// Whether there are older pieces in `EpochData::closed`.
-    has_closed: bool,
-    last: Last,
 }
 
-impl SeriesState {
-    fn empty() -> SeriesState {
-        SeriesState { stream: NONE, ..SeriesState::default() }
+impl Default for Last {
+    fn default() -> Last {
+        Last { timestamp_ms: 0, bits: 0, stream: NONE, known: Known::Nothing, misses: 0, switches: 0 }
     }
+}
 
+/// A series' samples in this epoch.
+#[derive(Default)]
+struct Cells {
+    column: Column,
+    stream: u32,
+    first_row: u32,
+    next_row: u32,
+    /// Whether there are older pieces in `EpochData::closed`.
+    has_closed: bool,
+}
+
+impl Cells {
     fn has_rows(&self) -> bool {
         self.next_row > self.first_row
     }
 }
 
-const _: () = assert!(size_of::<SeriesState>() == 64);
+const _: () = assert!(size_of::<Last>() + size_of::<Cells>() <= 72);
 
 /// What a series left in a stream that it no longer follows.
 struct ClosedPiece {
@@ -92,10 +100,9 @@ struct ClosedPiece {
     previous: u32,
 }
 
-type Page = Box<[SeriesState]>;
-
 pub(crate) struct EpochData {
-    pages: Vec<Option<Page>>,
+    lasts: Pages<Last>,
+    cells: Pages<Cells>,
     streams: Vec<Stream>,
     free_streams: Vec<u32>,
     closed: Vec<ClosedPiece>,
@@ -142,7 +149,8 @@ impl Drop for Counted {
 impl EpochData {
     pub(crate) fn new(budget: &Budget) -> EpochData {
         EpochData {
-            pages: Vec::new(),
+            lasts: Pages::default(),
+            cells: Pages::default(),
             streams: Vec::new(),
             free_streams: Vec::new(),
             closed: Vec::new(),
@@ -157,21 +165,6 @@ impl EpochData {
         }
     }
 
-    fn state_mut(&mut self, local: u32) -> &mut SeriesState {
-        let page = (local / PAGE_SERIES) as usize;
-        if self.pages.len() <= page {
-            self.pages.resize_with(page + 1, || None);
-        }
-        let page =
-            self.pages[page].get_or_insert_with(|| (0..PAGE_SERIES).map(|_| SeriesState::empty()).collect());
-        &mut page[(local % PAGE_SERIES) as usize]
-    }
-
-    fn state(&self, local: u32) -> Option<&SeriesState> {
-        let page = self.pages.get((local / PAGE_SERIES) as usize)?.as_ref()?;
-        Some(&page[(local % PAGE_SERIES) as usize])
-    }
-
     /// Judges a sample and takes it when it is newer than the series' last.
     pub(crate) fn append(&mut self, local: u32, timestamp_ms: i64, bits: u64, limits: Limits) -> Judgement {
         if timestamp_ms < limits.min_ms {
@@ -180,10 +173,10 @@ impl EpochData {
         if timestamp_ms > limits.max_ms {
             return Judgement::Refused(Refusal::TooFarInFuture);
         }
-        let state = self.state_mut(local);
-        if state.last != Last::Nothing && timestamp_ms <= state.last_ms {
-            return match (timestamp_ms == state.last_ms, bits == state.last_bits) {
-                (true, _) if state.last == Last::Time => Judgement::Recall,
+        let last = self.lasts.get_mut(local);
+        if last.known != Known::Nothing && timestamp_ms <= last.timestamp_ms {
+            return match (timestamp_ms == last.timestamp_ms, bits == last.bits) {
+                (true, _) if last.known == Known::Time => Judgement::Recall,
                 (true, true) => Judgement::Duplicate,
                 (true, false) => Judgement::Refused(Refusal::DuplicateTimestamp),
                 (false, _) => self.judge_older(local, timestamp_ms, bits),
@@ -216,18 +209,14 @@ impl EpochData {
     /// Takes a sample that is newer than the series' last.
     fn take(&mut self, local: u32, timestamp_ms: i64, bits: u64) {
         let row = self.row_for(local, timestamp_ms);
-        let page = (local / PAGE_SERIES) as usize;
-        let Some(page) = self.pages[page].as_mut() else { return };
-        let state = &mut page[(local % PAGE_SERIES) as usize];
-        if !state.has_rows() {
-            state.first_row = row;
-            state.next_row = row;
+        let last = self.lasts.get_mut(local);
+        (last.timestamp_ms, last.bits, last.known) = (timestamp_ms, bits, Known::Sample);
+        let cells = self.cells.get_mut(local);
+        if !cells.has_rows() {
+            (cells.stream, cells.first_row, cells.next_row) = (last.stream, row, row);
         }
-        state.column.push(&mut self.arena, row - state.next_row, bits);
-        state.next_row = row + 1;
-        state.last_ms = timestamp_ms;
-        state.last_bits = bits;
-        state.last = Last::Sample;
+        cells.column.push(&mut self.arena, row - cells.next_row, bits);
+        cells.next_row = row + 1;
         self.samples += 1;
         self.min_ms = self.min_ms.min(timestamp_ms);
         self.max_ms = self.max_ms.max(timestamp_ms);
@@ -235,9 +224,8 @@ impl EpochData {
 
     /// The row for a sample in the series' stream, after a change of stream where the present one does not fit.
     fn row_for(&mut self, local: u32, timestamp_ms: i64) -> u32 {
-        let state = self.state_mut(local);
-        let (stream, next_row, has_rows, misses) =
-            (state.stream, state.next_row, state.has_rows(), state.misses);
+        let last = self.lasts.get_mut(local);
+        let (stream, misses) = (last.stream, last.misses);
         if stream == NONE {
             return self.follow_another(local, timestamp_ms);
         }
@@ -245,14 +233,16 @@ impl EpochData {
         let (Place::Row(row) | Place::NewRow(row)) = place else {
             return self.follow_another(local, timestamp_ms);
         };
-        let gap = if has_rows { row.saturating_sub(next_row) } else { 0 };
-        let behind = has_rows && row < next_row;
+        let next_row =
+            self.cells.get(local).filter(|cells| cells.has_rows()).map_or(row, |cells| cells.next_row);
+        let gap = row.saturating_sub(next_row);
+        let behind = row < next_row;
         let private = self.streams[stream as usize].private;
         if behind || (!private && (gap > MAX_GAP_ROWS || (gap > 0 && misses >= MAX_MISSES))) {
             return self.follow_another(local, timestamp_ms);
         }
-        let state = self.state_mut(local);
-        state.misses = if gap > 0 { misses + 1 } else { misses.saturating_sub(1) };
+        let last = self.lasts.get_mut(local);
+        last.misses = if gap > 0 { misses + 1 } else { misses.saturating_sub(1) };
         if matches!(place, Place::NewRow(_)) {
             self.push_row(stream, timestamp_ms);
         }
@@ -272,8 +262,8 @@ impl EpochData {
     /// time, else a new one.
     fn follow_another(&mut self, local: u32, timestamp_ms: i64) -> u32 {
         self.close_piece(local);
-        let state = self.state_mut(local);
-        let (old, switches) = (state.stream, state.switches);
+        let last = self.lasts.get_mut(local);
+        let (old, switches) = (last.stream, last.switches);
         if old != NONE {
             self.streams[old as usize].members -= 1;
         }
@@ -292,10 +282,10 @@ impl EpochData {
             self.push_row(stream, timestamp_ms)
         };
         self.streams[stream as usize].members += 1;
-        let state = self.state_mut(local);
-        state.stream = stream;
-        state.misses = 0;
-        state.switches = if old == NONE { switches } else { switches.saturating_add(1) };
+        let last = self.lasts.get_mut(local);
+        last.stream = stream;
+        last.misses = 0;
+        last.switches = if old == NONE { switches } else { switches.saturating_add(1) };
         self.recent = stream;
         row
     }
@@ -312,78 +302,66 @@ impl EpochData {
 
     fn close_piece(&mut self, local: u32) {
         let next_closed = self.closed.len() as u32;
-        let state = self.state_mut(local);
-        if !state.has_rows() {
+        if !self.cells.get(local).is_some_and(Cells::has_rows) {
             return;
         }
-        let piece = ClosedPiece {
-            column: std::mem::take(&mut state.column),
-            stream: state.stream,
-            first_row: state.first_row,
-            next_row: state.next_row,
-            previous: NONE,
-        };
-        state.has_closed = true;
-        state.first_row = 0;
-        state.next_row = 0;
+        let cells = std::mem::take(self.cells.get_mut(local));
+        self.cells.get_mut(local).has_closed = true;
         let previous = self.newest_closed.insert(local, next_closed).unwrap_or(NONE);
-        let piece = ClosedPiece { previous, ..piece };
-        self.closed.push(piece);
+        let Cells { column, stream, first_row, next_row, .. } = cells;
+        self.closed.push(ClosedPiece { column, stream, first_row, next_row, previous });
     }
 
     /// Tells when the last sealed sample of a series was, for series that have nothing in memory.
     pub(crate) fn remember(&mut self, local: u32, timestamp_ms: i64) {
-        let state = self.state_mut(local);
-        if state.last == Last::Nothing || (state.last == Last::Time && state.last_ms < timestamp_ms) {
-            (state.last_ms, state.last) = (timestamp_ms, Last::Time);
+        let last = self.lasts.get_mut(local);
+        let newer = last.known == Known::Time && last.timestamp_ms < timestamp_ms;
+        if newer || last.known == Known::Nothing {
+            (last.timestamp_ms, last.known) = (timestamp_ms, Known::Time);
         }
     }
 
     /// Tells the value of the last sealed sample of a series.
     pub(crate) fn recall(&mut self, local: u32, bits: u64) {
-        let state = self.state_mut(local);
-        if state.last == Last::Time {
-            (state.last_bits, state.last) = (bits, Last::Sample);
+        let last = self.lasts.get_mut(local);
+        if last.known == Known::Time {
+            (last.bits, last.known) = (bits, Known::Sample);
         }
     }
 
-    /// The epoch that follows: no samples; series that may still be judged by their last sample and are `live` keep it.
-    pub(crate) fn successor(&self, remember_from_ms: i64, live: impl Fn(u32) -> bool) -> EpochData {
+    /// The epoch that follows: no samples. It takes over what `live` series that may still be judged by their last
+    /// sample are judged by, so that this one takes no samples any more.
+    pub(crate) fn succeed(&mut self, remember_from_ms: i64, live: impl Fn(u32) -> bool) -> EpochData {
         let mut next = EpochData::new(&self.counted.budget);
         next.streams = self.streams.iter().map(Stream::successor).collect();
-        for (number, page) in self.pages.iter().enumerate() {
-            let Some(page) = page else { continue };
-            for (slot, state) in page.iter().enumerate() {
-                let local = number as u32 * PAGE_SERIES + slot as u32;
-                if state.last != Last::Nothing && state.last_ms >= remember_from_ms && live(local) {
-                    next.carry(local, state);
-                }
+        next.lasts = std::mem::take(&mut self.lasts);
+        next.lasts.retain(|local, last| {
+            if last.known == Known::Nothing || last.timestamp_ms < remember_from_ms || !live(local) {
+                *last = Last::default();
+                return false;
             }
+            (last.misses, last.switches) = (0, 0);
+            if let Some(stream) = next.streams.get_mut(last.stream as usize) {
+                stream.members += 1;
+            }
+            true
+        });
+        let unused = next.streams.iter_mut().enumerate().filter(|(_, stream)| stream.members == 0);
+        for (index, stream) in unused {
+            *stream = Stream::new(false);
+            next.free_streams.push(index as u32);
         }
-        let unused = next.streams.iter().enumerate().filter(|(_, stream)| stream.members == 0);
-        next.free_streams = unused.map(|(index, _)| index as u32).collect();
-        for index in next.free_streams.clone() {
-            next.streams[index as usize] = Stream::new(false);
-        }
+        self.recount();
         next.recount();
         next
     }
 
-    fn carry(&mut self, local: u32, old: &SeriesState) {
-        let members = self.streams.get_mut(old.stream as usize).map(|stream| stream.members += 1);
-        let state = self.state_mut(local);
-        state.last_ms = old.last_ms;
-        state.last_bits = old.last_bits;
-        state.last = old.last;
-        state.stream = if members.is_some() { old.stream } else { NONE };
-    }
-
     /// Brings the budget up to date with what is held.
     pub(crate) fn recount(&mut self) {
-        let pages = self.pages.iter().flatten().count() * PAGE_SERIES as usize * size_of::<SeriesState>();
         let streams = self.streams.capacity() * size_of::<Stream>();
         let closed = self.closed.capacity() * size_of::<ClosedPiece>() + self.newest_closed.allocation_size();
-        let state = (pages + streams + closed) as u64 + self.stream_heap_bytes;
+        let pages = self.lasts.bytes() + self.cells.bytes();
+        let state = pages + (streams + closed) as u64 + self.stream_heap_bytes;
         self.counted.update(state, self.arena.allocated_bytes());
     }
 
@@ -404,7 +382,7 @@ impl EpochData {
 
     /// Pages of series, free ones included.
     pub(crate) fn page_count(&self) -> u32 {
-        self.pages.len() as u32
+        self.cells.len()
     }
 
     /// Number of streams, and of those with one member.
@@ -413,14 +391,9 @@ impl EpochData {
         used.fold((0, 0), |(all, single), stream| (all + 1, single + u64::from(stream.members == 1)))
     }
 
-    /// Whether the series has samples in this epoch.
-    pub(crate) fn has_samples(&self, local: u32) -> bool {
-        self.state(local).is_some_and(|state| state.has_closed || state.has_rows())
-    }
-
     /// Copies the encoded rows of a series, oldest piece first.
     pub(crate) fn pieces_into(&self, local: u32, payload: &mut Vec<u8>, pieces: &mut Vec<Piece>) {
-        let Some(state) = self.state(local) else { return };
+        let Some(cells) = self.cells.get(local) else { return };
         let first = pieces.len();
         let mut piece_of = |column: &Column, stream, first_row: u32, next_row: u32| {
             let start = payload.len();
@@ -432,10 +405,10 @@ impl EpochData {
                 payload: start..payload.len(),
             });
         };
-        if state.has_rows() {
-            piece_of(&state.column, state.stream, state.first_row, state.next_row);
+        if cells.has_rows() {
+            piece_of(&cells.column, cells.stream, cells.first_row, cells.next_row);
         }
-        if !state.has_closed {
+        if !cells.has_closed {
             return;
         }
         let mut at = self.newest_closed.get(&local).copied().unwrap_or(NONE);
@@ -446,11 +419,9 @@ impl EpochData {
         pieces[first..].reverse();
     }
 
-    /// Local ids that may have samples.
+    /// Local ids of the series that have samples in this epoch, ascending.
     pub(crate) fn locals(&self) -> impl Iterator<Item = u32> + '_ {
-        let pages = self.pages.iter().enumerate().filter(|(_, page)| page.is_some());
-        pages
-            .flat_map(|(number, _)| (0..PAGE_SERIES).map(move |slot| number as u32 * PAGE_SERIES + slot))
-            .filter(|&local| self.has_samples(local))
+        let all = self.cells.iter();
+        all.filter(|(_, cells)| cells.has_closed || cells.has_rows()).map(|(local, _)| local)
     }
 }
