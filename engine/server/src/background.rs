@@ -1,21 +1,21 @@
 //! Threads that run beside the requests: the budget controller and the store's maintenance.
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use metricsstore_budget::Level;
 use metricsstore_storage::Store;
 use parking_lot::{Condvar, Mutex};
 
 use crate::app::App;
-use crate::memory::{level_name, mebibytes, percent, purge};
+use crate::memory::{level_name, mebibytes, percent};
 
 /// Time between two measurements of memory.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(250);
+/// The same when the budget is nearly full: new series come fast.
+const MEASURE_INTERVAL_UNDER_PRESSURE: Duration = Duration::from_millis(50);
 /// Time between two ticks of maintenance.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
-/// Least time between two purges of the allocator.
-const PURGE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Asks threads to end and wakes them.
 #[derive(Debug, Default)]
@@ -42,16 +42,14 @@ pub struct Worker {
 }
 
 impl Worker {
-    fn start(
-        name: &str,
-        interval: Duration,
-        mut tick: impl FnMut() + Send + 'static,
-    ) -> std::io::Result<Worker> {
+    /// `tick` says how long to wait until the next one.
+    fn start(name: &str, mut tick: impl FnMut() -> Duration + Send + 'static) -> std::io::Result<Worker> {
         let stop = Arc::new(Stop::default());
         let theirs = stop.clone();
         let handle = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let mut interval = Duration::ZERO;
             while theirs.pause(interval) {
-                tick();
+                interval = tick();
             }
         })?;
         Ok(Worker { stop, handle: Some(handle) })
@@ -70,8 +68,7 @@ impl Worker {
 
 /// Measures memory and tells the store how full the budget is.
 pub fn controller(app: Arc<App>) -> std::io::Result<Worker> {
-    let mut purged = Instant::now();
-    Worker::start("controller", MEASURE_INTERVAL, move || {
+    Worker::start("controller", move || {
         let changed = app.memory.measure(&app.budget, &app.runtime.lock().config);
         let level = app.memory.level();
         app.writes.resize(app.budget.limit());
@@ -82,10 +79,7 @@ pub fn controller(app: Arc<App>) -> std::io::Result<Worker> {
             app.metrics.pressure_changes.inc();
             report(&app, level);
         }
-        if level >= Level::Shrink && purged.elapsed() >= PURGE_INTERVAL {
-            purge();
-            purged = Instant::now();
-        }
+        if level >= Level::Shrink { MEASURE_INTERVAL_UNDER_PRESSURE } else { MEASURE_INTERVAL }
     })
 }
 
@@ -109,19 +103,16 @@ fn report(app: &App, level: Level) {
 /// Calls the store's maintenance about every second.
 pub fn maintenance(store: Arc<Store>) -> std::io::Result<Worker> {
     let mut last_error = String::new();
-    Worker::start("maintenance", MAINTAIN_INTERVAL, move || match store.maintain() {
-        Ok(_) => {
-            if !last_error.is_empty() {
+    Worker::start("maintenance", move || {
+        let error = store.maintain().err().map_or_else(String::new, |error| error.to_string());
+        if error != last_error {
+            if error.is_empty() {
                 tracing::info!("maintenance works again");
-                last_error.clear();
+            } else {
+                tracing::error!(error, "maintenance failed and is tried again");
             }
+            last_error = error;
         }
-        Err(error) => {
-            let text = error.to_string();
-            if text != last_error {
-                tracing::error!(error = %text, "maintenance failed and is tried again");
-                last_error = text;
-            }
-        }
+        MAINTAIN_INTERVAL
     })
 }

@@ -21,6 +21,8 @@ const LEVELS: [Level; 6] = [
 const THRESHOLDS: [u64; 5] = [70, 80, 88, 93, 97];
 /// A level ends this many per cent below where it began.
 const HYSTERESIS: u64 = 3;
+/// Unused pages are given back at once under pressure when they are more than this part of the budget.
+const PURGE_SHARE: u64 = 32;
 /// Time after which unused pages go back to the system.
 const DECAY_MS: isize = 2000;
 
@@ -99,7 +101,11 @@ impl Memory {
     pub fn measure(&self, budget: &Budget, runtime: &EngineConfig) -> Option<Level> {
         self.limit.store(self.cgroup.memory_limit().unwrap_or(0), Relaxed);
         budget.set_limit(self.budget_bytes(runtime));
-        let used = self.measure_used();
+        let mut used = self.measure_used();
+        if next_level(Level::Normal, used, budget.limit()) >= Level::Shrink && gives_back(budget.limit()) {
+            purge();
+            used = self.measure_used();
+        }
         self.used.store(used, Relaxed);
         let before = self.level();
         let level = next_level(before, used, budget.limit());
@@ -168,7 +174,9 @@ pub fn tune_allocator() {
         b"arenas.dirty_decay_ms\0".as_slice().name().write(DECAY_MS),
         b"arenas.muzzy_decay_ms\0".as_slice().name().write(0isize),
     ];
-    for error in settings.into_iter().filter_map(Result::err) {
+    // The settings are for arenas to come; the first one exists already.
+    let first = b"arena.0.dirty_decay_ms\0".as_slice().name().write(DECAY_MS);
+    for error in settings.into_iter().chain([first]).filter_map(Result::err) {
         tracing::warn!(%error, "the allocator does not take a setting");
     }
 }
@@ -182,14 +190,21 @@ pub fn share_arenas(arenas: u32) {
     let _ = b"thread.arena\0".as_slice().name().write(arena);
 }
 
+/// Whether the allocator holds enough unused pages that giving them back is worth the faults it costs later.
+fn gives_back(budget: u64) -> bool {
+    let heap = heap();
+    heap.resident.saturating_sub(heap.active) > budget / PURGE_SHARE
+}
+
 /// Gives unused pages back at once.
-pub fn purge() {
+fn purge() {
     let arenas: u32 = b"arenas.narenas\0".as_slice().name().read().unwrap_or(0);
     for arena in 0..arenas.min(1024) {
         let name = format!("arena.{arena}.dirty_decay_ms\0");
         let name = name.as_bytes().name();
-        // Zero purges; arenas that were never used refuse, which is fine.
-        if name.write(0isize).is_ok() {
+        // Arenas that were never used have no value, and that for huge allocations keeps nothing anyway.
+        let keeps: isize = name.read().unwrap_or(0);
+        if keeps != 0 && name.write(0isize).is_ok() {
             let _ = name.write(DECAY_MS);
         }
     }

@@ -33,6 +33,8 @@ const WAIT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Writers per thread: most of them wait for one and the same sync of the log.
 const WORKERS_PER_THREAD: usize = 4;
+/// Share of the budget from which new series are refused.
+const REFUSE_SERIES_PERCENT: u64 = 93;
 /// Longest label set shown in an answer, in bytes.
 const SHOWN_LABELS: usize = 512;
 
@@ -387,13 +389,19 @@ impl Judgement {
     fn words(&self, budget: u64, used: u64) -> String {
         let mut parts = Vec::new();
         if self.by_budget > 0 {
+            let percent = percent(used, budget);
+            // Below the threshold the store refuses because the next seal needs what is left.
+            let why = if percent >= REFUSE_SERIES_PERCENT {
+                format!("used and new series are not accepted above {REFUSE_SERIES_PERCENT}%")
+            } else {
+                "used, sealing needs the rest and new series are not accepted".to_owned()
+            };
             parts.push(format!(
-                "{} of {} series refused: memory budget {} is {}% used and new series are not accepted above \
-                 93%; {} were written; existing series continue",
+                "{} of {} series refused: memory budget {} is {percent}% {why}; {} were written; existing series \
+                 continue",
                 self.by_budget,
                 self.series,
                 mebibytes(budget),
-                percent(used, budget),
                 self.written_series,
             ));
         }
@@ -442,6 +450,11 @@ mod tests {
             judgement.words(1_932_735_283, 1_816_771_167),
             "3 of 2000 series refused: memory budget 1843Mi is 94% used and new series are not accepted above \
              93%; 1997 were written; existing series continue"
+        );
+        assert_eq!(
+            judgement.words(1_932_735_283, 1_565_515_580),
+            "3 of 2000 series refused: memory budget 1843Mi is 81% used, sealing needs the rest and new series \
+             are not accepted; 1997 were written; existing series continue"
         );
     }
 
