@@ -5,12 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
-use kube::runtime::events::{Recorder, Reporter};
 
 use crate::engines::Engines;
 use crate::metrics::Metrics;
 use crate::options::RunOptions;
-use crate::plan::names;
 
 /// First and longest pause after an error.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -25,8 +23,6 @@ pub struct Context {
     pub options: Arc<RunOptions>,
     /// What the operator says about itself.
     pub metrics: Arc<Metrics>,
-    /// Events, aggregated over a few minutes.
-    pub recorder: Recorder,
     /// The engines in the pods.
     pub engines: Engines,
     /// Errors in a row, by store.
@@ -36,12 +32,10 @@ pub struct Context {
 impl Context {
     /// A context without a history.
     pub fn new(client: Client, options: RunOptions) -> Context {
-        let recorder = Recorder::new(client.clone(), Reporter::from(names::FIELD_MANAGER));
         Context {
             client,
             options: Arc::new(options),
             metrics: Arc::default(),
-            recorder,
             engines: Engines::new(),
             failures: Arc::default(),
         }

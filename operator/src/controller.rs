@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, 
 use kube::api::ListParams;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::controller::{Action, Config, Controller};
-use kube::runtime::events::{Event, EventType};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -19,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::events::{self, Tone};
 use crate::plan::names;
 use crate::reconcile::{self, Source, SourceKind};
 use crate::sampler;
@@ -143,21 +143,9 @@ async fn reconcile_one(store: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
 
 /// The store was made under another schema; its pods keep running as they are.
 async fn say_unreadable(ctx: &Context, store: &Guarded, error: &str) {
-    let note: String = format!("the store cannot be read: {error}; correct it. Its pods keep running")
-        .chars()
-        .take(500)
-        .collect();
-    tracing::error!(store = %store.name_any(), namespace = ?store.namespace(), "{note}");
-    let event = Event {
-        type_: EventType::Warning,
-        reason: "Unreadable".into(),
-        note: Some(note),
-        action: "Reconcile".into(),
-        secondary: None,
-    };
-    if let Err(error) = ctx.recorder.publish(&event, &store.object_ref(&())).await {
-        tracing::info!(%error, "an event could not be published");
-    }
+    let note = format!("the store cannot be read: {error}; correct it. Its pods keep running");
+    events::publish(&ctx.client, store.object_ref(&()), Tone::Warning, "Unreadable", "Reconcile", &note)
+        .await;
 }
 
 #[allow(clippy::needless_pass_by_value)] // the controller's signature

@@ -8,6 +8,7 @@ pub mod context;
 pub mod controller;
 pub mod engines;
 pub mod error;
+pub mod events;
 #[cfg(test)]
 pub mod fixtures;
 #[cfg(test)]

@@ -1,26 +1,14 @@
 //! Report: the status, written only when it says something new, and events about what changed.
 
 use kube::api::{Patch, PatchParams};
-use kube::runtime::events::{Event, EventType};
 use kube::{Api, Resource, ResourceExt};
 use metricsstore_crds::{MetricsStore, MetricsStoreStatus};
 use serde_json::json;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::events::{self, Tone};
 use crate::plan::names;
-
-/// Whether an event is news or a warning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
-    /// News.
-    Normal,
-    /// Somebody may have to act.
-    Warning,
-}
-
-/// An event takes 1024 bytes.
-const NOTE: usize = 1000;
 
 /// Writes the status where it differs from what is there; says whether nothing is under way.
 pub async fn report(ctx: &Context, store: &MetricsStore, status: MetricsStoreStatus) -> Result<bool, Error> {
@@ -93,27 +81,7 @@ pub async fn say_changes(ctx: &Context, store: &MetricsStore, changes: &[String]
     }
 }
 
-/// Publishes an event. One that cannot be published is only logged.
+/// Publishes an event about the store.
 pub async fn say(ctx: &Context, store: &MetricsStore, tone: Tone, reason: &str, action: &str, note: &str) {
-    let note: String = note
-        .chars()
-        .scan(0, |bytes, c| {
-            *bytes += c.len_utf8();
-            (*bytes <= NOTE).then_some(c)
-        })
-        .collect();
-    tracing::info!(store = %store.name_any(), namespace = ?store.namespace(), reason, "{note}");
-    let event = Event {
-        type_: match tone {
-            Tone::Normal => EventType::Normal,
-            Tone::Warning => EventType::Warning,
-        },
-        reason: reason.to_owned(),
-        note: Some(note),
-        action: action.to_owned(),
-        secondary: None,
-    };
-    if let Err(error) = ctx.recorder.publish(&event, &store.object_ref(&())).await {
-        tracing::info!(%error, "an event could not be published");
-    }
+    events::publish(&ctx.client, store.object_ref(&()), tone, reason, action, note).await;
 }

@@ -7,9 +7,10 @@ use metricsstore_crds::MetricsStore;
 use serde_json::json;
 
 use super::Seen;
-use super::report::{self, Tone};
+use super::report;
 use crate::context::Context;
 use crate::error::Error;
+use crate::events::Tone;
 use crate::plan::rollout::{Replacement, Step};
 use crate::plan::{Plan, names};
 
