@@ -14,5 +14,5 @@ pub const DNS_IP: &str = "10.96.0.10";
 pub const POD_CIDR: &str = "10.244.0.0/24";
 /// The image of every program the cluster itself runs as a pod; also has busybox, for test pods.
 pub const NODE_IMAGE: &str = "metricsstore.local/cluster-node:1";
-/// Parent of all pods' cgroups, below every controller's root.
-pub const CGROUP: &str = "metricsstore-e2e";
+/// How parent cgroups begin; each cluster has one of its own.
+pub const CGROUP_PREFIX: &str = "metricsstore-e2e-";

@@ -3,8 +3,15 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::addresses::CGROUP;
+use super::addresses::CGROUP_PREFIX;
 use crate::{Error, Result};
+
+/// Parent of all pods' cgroups, below every hierarchy's root: another one for each place of the cluster's state.
+pub fn parent() -> Result<String> {
+    let state = super::state()?;
+    let hash = xxhash_rust::xxh3::xxh3_64(state.as_os_str().as_encoded_bytes());
+    Ok(format!("{CGROUP_PREFIX}{:08x}", hash >> 32))
+}
 
 /// The folder of a running container in a hierarchy (`memory`, `cpu`; on cgroup v2 the one there is).
 pub fn of_container(pod: &Value, container: &str, controller: &str) -> Result<PathBuf> {
@@ -24,7 +31,7 @@ pub fn of_container(pod: &Value, container: &str, controller: &str) -> Result<Pa
         Some("BestEffort") => "besteffort/",
         _ => "",
     };
-    let below = format!("{CGROUP}/kubepods/{quality}pod{uid}/{id}");
+    let below = format!("{}/kubepods/{quality}pod{uid}/{id}", parent()?);
     [PathBuf::from("/sys/fs/cgroup").join(controller), PathBuf::from("/sys/fs/cgroup")]
         .into_iter()
         .map(|root| root.join(&below))

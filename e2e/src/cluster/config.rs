@@ -1,14 +1,15 @@
 //! The configuration files of the cluster's daemons.
 use std::path::Path;
 
-use super::addresses::{CGROUP, DNS_IP, NODE_IMAGE, NODE_IP, POD_CIDR};
+use super::addresses::{DNS_IP, NODE_IMAGE, NODE_IP, POD_CIDR};
+use super::cgroup;
 use crate::{Result, places};
 
 /// Writes all of them below the state folder.
 pub fn write(state: &Path) -> Result<()> {
     let conf = state.join("conf");
     places::write(&conf.join("containerd.toml"), containerd())?;
-    places::write(&conf.join("kubelet.yaml"), kubelet(state))?;
+    places::write(&conf.join("kubelet.yaml"), kubelet(state, &cgroup::parent()?))?;
     places::write(&conf.join("kube-proxy.yaml"), kube_proxy(state))?;
     places::write(&conf.join("audit.yaml"), AUDIT)?;
     places::write(&conf.join("resolv.conf"), "")?;
@@ -52,7 +53,7 @@ state = "/run/containerd"
 
 /// No eviction and no image collection: a full disk of the machine must not stop the tests, and an image that was
 /// imported cannot be pulled again. The resolver file is empty: names outside the cluster do not exist.
-fn kubelet(state: &Path) -> String {
+fn kubelet(state: &Path, parent_cgroup: &str) -> String {
     let state = state.display();
     format!(
         r#"apiVersion: kubelet.config.k8s.io/v1beta1
@@ -64,7 +65,7 @@ tlsCertFile: "{state}/pki/kubelet-serving.crt"
 tlsPrivateKeyFile: "{state}/pki/kubelet-serving.key"
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 cgroupDriver: cgroupfs
-cgroupRoot: /{CGROUP}
+cgroupRoot: /{parent_cgroup}
 failCgroupV1: false
 failSwapOn: false
 clusterDomain: cluster.local

@@ -2,7 +2,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::addresses::CGROUP;
+use super::addresses::CGROUP_PREFIX;
+use super::cgroup;
 use crate::{Error, Result, places, wait};
 
 /// Standard paths of the daemons, covered inside the namespace by folders of the state.
@@ -35,11 +36,21 @@ pub fn create_mount_points(state: &Path) -> Result<()> {
 }
 
 /// Removes the mount points that [`create_mount_points`] made, as far as nobody else put something there.
-pub fn remove_mount_points(state: &Path) {
+///
+/// While another cluster runs they stay: removing one would detach what that cluster has mounted on it.
+pub fn remove_mount_points(state: &Path) -> Result<()> {
+    let others = cgroup_roots()?.iter().any(|root| {
+        let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(CGROUP_PREFIX))
+    });
+    if others {
+        return Ok(());
+    }
     let noted = std::fs::read_to_string(made(state)).unwrap_or_default();
     for path in noted.lines().rev() {
         let _ = std::fs::remove_dir(path);
     }
+    Ok(())
 }
 
 fn made(state: &Path) -> PathBuf {
@@ -48,8 +59,9 @@ fn made(state: &Path) -> PathBuf {
 
 /// Makes the parent cgroup in every hierarchy.
 pub fn create_cgroups() -> Result<()> {
+    let parent = cgroup::parent()?;
     for root in cgroup_roots()? {
-        let group = root.join(CGROUP);
+        let group = root.join(&parent);
         places::create_dir(&group)?;
         // A new v1 cpuset is empty, and nothing can run in it until it is filled.
         for setting in ["cpuset.cpus", "cpuset.mems"] {
@@ -58,16 +70,16 @@ pub fn create_cgroups() -> Result<()> {
                 std::fs::write(&to, places::read(&from)?).map_err(Error::file("write", &to))?;
             }
         }
-        enable_controllers(&root);
+        enable_controllers(&root, &group);
     }
     Ok(())
 }
 
 /// On v2 a child has the controllers that its parent passes on; what cannot be passed on kubelet will name itself.
-fn enable_controllers(root: &Path) {
+fn enable_controllers(root: &Path, group: &Path) {
     let Ok(available) = std::fs::read_to_string(root.join("cgroup.controllers")) else { return };
     for controller in available.split_whitespace() {
-        for group in [root.to_owned(), root.join(CGROUP)] {
+        for group in [root, group] {
             let _ = std::fs::write(group.join("cgroup.subtree_control"), format!("+{controller}"));
         }
     }
@@ -75,13 +87,13 @@ fn enable_controllers(root: &Path) {
 
 /// Removes the parent cgroup and everything below, in every hierarchy; the processes must have ended.
 pub fn remove_cgroups() -> Result<()> {
-    let roots = cgroup_roots()?;
+    let (roots, parent) = (cgroup_roots()?, cgroup::parent()?);
     wait::until(
         "the end of the cluster's cgroups",
         Duration::from_secs(20),
-        "find what still runs there: `cat /sys/fs/cgroup/*/metricsstore-e2e/**/cgroup.procs`",
+        "find what still runs there: `cat /sys/fs/cgroup/*/metricsstore-e2e-*/**/cgroup.procs`",
         || {
-            let groups = roots.iter().map(|root| root.join(CGROUP));
+            let groups = roots.iter().map(|root| root.join(&parent));
             let left: Vec<_> = groups.filter(|group| !remove_cgroup(group)).collect();
             Ok(match left.first() {
                 None => wait::Look::Done(()),

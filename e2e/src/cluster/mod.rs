@@ -201,8 +201,7 @@ fn stop(state: &Path) -> Result<()> {
         supervisor.end()?;
     }
     host::remove_cgroups()?;
-    host::remove_mount_points(state);
-    Ok(())
+    host::remove_mount_points(state)
 }
 
 /// [`stop`], and the state too.
