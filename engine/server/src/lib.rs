@@ -10,6 +10,7 @@ mod config;
 mod features;
 mod flags;
 mod http;
+mod log;
 mod memory;
 mod metrics;
 mod number;

@@ -20,6 +20,7 @@ use crate::config::load::InForce;
 use crate::features;
 use crate::flags::Flags;
 use crate::http::listener;
+use crate::log;
 use crate::memory::{Memory, share_arenas, tune_allocator};
 use crate::options::Options;
 use crate::reload;
@@ -42,7 +43,7 @@ pub fn run(flags: &Flags) -> ExitCode {
         Ok(options) => options,
         Err(error) => return fail(&error.to_string()),
     };
-    start_log(&options);
+    log::start(options.log_level, options.log_json);
     match start(options, flags.clone()) {
         Ok(code) => code,
         Err(message) => fail(&message),
@@ -53,19 +54,6 @@ pub fn run(flags: &Flags) -> ExitCode {
 pub fn fail(message: &str) -> ExitCode {
     eprintln!("metricsstore: {message}");
     ExitCode::FAILURE
-}
-
-fn start_log(options: &Options) {
-    let builder = tracing_subscriber::fmt()
-        .with_max_level(options.log_level)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(false);
-    if options.log_json {
-        builder.json().init();
-    } else {
-        builder.init();
-    }
 }
 
 fn start(options: Options, flags: Flags) -> Result<ExitCode, String> {

@@ -94,9 +94,8 @@ impl Common {
         let timeout = match timeout {
             None => app.options.query_timeout,
             Some(ms @ 1..) => Duration::from_millis(ms as u64).min(app.options.query_timeout),
-            Some(_) => {
-                let given = params.get("timeout");
-                let text = format!("timeout must be positive, got {given}");
+            Some(ms) => {
+                let text = format!("timeout must be positive, got {}s", ms / 1000);
                 return Err(ApiError::invalid("timeout", &text));
             }
         };

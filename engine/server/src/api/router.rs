@@ -47,7 +47,7 @@ pub fn web(app: &Arc<App>) -> Router {
     let root = root.merge(lifecycle).layer(middleware::from_fn_with_state(app.clone(), count));
     let prefix = app.options.route_prefix.clone();
     let router = if prefix.is_empty() { root } else { Router::new().nest(&prefix, root) };
-    router.with_state(app.clone())
+    router.fallback(not_found).with_state(app.clone())
 }
 
 /// The `ops` listener.
@@ -76,6 +76,10 @@ async fn ready(State(app): State<Arc<App>>) -> Reply {
     let mut reply = text(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable");
     reply.headers_mut().insert("x-prometheus-stopping", HeaderValue::from_static(stopping));
     reply
+}
+
+async fn not_found() -> Reply {
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
 async fn wrong_method() -> Reply {

@@ -244,3 +244,81 @@ fn target(node: &Node) -> Result<String, ConfigError> {
     }
     Ok(text.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use metricsstore_scrape::{Action, Authorization, Pem, Secret};
+
+    use crate::config::Config;
+
+    fn read(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("/etc/ms/scrape.yaml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_job_takes_what_it_says_and_the_rest_from_the_global_section() {
+        let text = r"
+global: {scrape_interval: 30s, scrape_timeout: 5s, sample_limit: 7, external_labels: {a: b}}
+scrape_configs:
+- job_name: api
+  scheme: https
+  metrics_path: metrics
+  scrape_timeout: 20s
+  body_size_limit: 10MB
+  params: {module: [a, b]}
+  authorization: {credentials_file: token}
+  tls_config: {ca_file: ../ca.crt, insecure_skip_verify: true}
+  static_configs:
+  - targets: ['10.0.0.1:6443', h]
+    labels: {cluster: x}
+  metric_relabel_configs:
+  - {source_labels: [__name__], regex: 'go_.*', action: drop}
+";
+        let config = read(text).unwrap();
+        let job = &config.jobs[0];
+        assert_eq!((job.scrape_interval.ms(), job.scrape_timeout.ms()), (30_000, 20_000));
+        assert_eq!((job.sample_limit, job.body_size_limit), (7, 10 << 20));
+        assert_eq!((job.metrics_path.as_str(), job.scheme.as_str()), ("/metrics", "https"));
+        assert_eq!(job.params, [("module".to_owned(), vec!["a".to_owned(), "b".to_owned()])]);
+        let token = Secret::File(PathBuf::from("/etc/ms/token"));
+        let bearer = Authorization::Credentials { kind: "Bearer".into(), credentials: token };
+        assert_eq!(job.http.authorization, Some(bearer));
+        assert_eq!(job.http.tls.ca, Some(Pem::File(PathBuf::from("/etc/ms/../ca.crt"))));
+        assert_eq!(job.static_configs[0].targets, ["10.0.0.1:6443", "h"]);
+        assert_eq!(job.metric_relabel_configs[0].action, Action::Drop);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_where_it_stands() {
+        for (text, error) in [
+            ("- static_configs: []", "2:3: job_name is missing or empty"),
+            ("- {job_name: a}\n- {job_name: a}", "3:3: two scrape configurations have the job name \"a\""),
+            (
+                "- job_name: a\n  scrape_interval: 5s\n  scrape_timeout: 9s",
+                "4:19: scrape_timeout 9s is longer than scrape_interval 5s",
+            ),
+            (
+                "- job_name: a\n  static_configs: [{targets: ['http://h/x']}]",
+                "3:31: \"http://h/x\" is not a valid hostname: write host:port, without scheme or path",
+            ),
+            (
+                "- job_name: a\n  kubernetes_sd_configs: [{role: pod}]",
+                "3:3: kubernetes_sd_configs is not supported in this version; remove it",
+            ),
+            (
+                "- job_name: a\n  relabel_configs: [{action: dorp}]",
+                "3:30: unknown relabel action \"dorp\", did you mean \"drop\"?",
+            ),
+            (
+                "- job_name: a\n  bearer_token: x\n  basic_auth: {username: u}",
+                "3:17: at most one of basic_auth, authorization, bearer_token and bearer_token_file may be \
+                 configured",
+            ),
+        ] {
+            let found = read(&format!("scrape_configs:\n{text}\n")).unwrap_err();
+            assert_eq!(found, format!("/etc/ms/scrape.yaml:{error}"));
+        }
+    }
+}

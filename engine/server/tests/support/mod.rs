@@ -74,7 +74,7 @@ impl Engine {
         let mut seen = String::new();
         while addresses.len() < 1 + usize::from(wants_ops) {
             let line = lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no address in: {seen}"));
-            if let Some((_, address)) = line.split_once("listening address=") {
+            if let Some((_, address)) = line.split_once("msg=listening address=") {
                 addresses.push(address.trim().to_owned());
             }
             seen.push_str(&line);
