@@ -12,6 +12,9 @@ use metricsstore_storage::{Progress, Store, StoreOptions};
 use metricsstore_vfs::Clock;
 use metricsstore_vfs::real::{RealClock, RealFiles};
 
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const ROWS: usize = 2000;
 
 struct PlainLabels;
@@ -135,10 +138,10 @@ fn main() {
     }
     println!("{:?}", store.stats());
     drop(store);
-    let began = Instant::now();
+    let (began, cpu) = (Instant::now(), cpu_seconds());
     let store = open(options);
-    println!("open: {:?}", began.elapsed());
-    let began = Instant::now();
+    println!("open: {:?}, {:.2} s CPU", began.elapsed(), cpu_seconds() - cpu);
+    let (began, cpu) = (Instant::now(), cpu_seconds());
     let mut read = 0;
     let selection = Selection { matchers: &[], start_ms: i64::MIN, end_ms: i64::MAX };
     let mut batches = store.select(&selection, &Grant::unlimited()).unwrap();
@@ -147,7 +150,11 @@ fn main() {
         count += 1;
         read += batch.ids.len() * batch.times.len();
     }
-    println!("read {read} cells of {samples} samples in {count} batches: {:?}", began.elapsed());
+    println!(
+        "read {read} cells of {samples} samples in {count} batches: {:?}, {:.1} ns CPU each",
+        began.elapsed(),
+        (cpu_seconds() - cpu) * 1e9 / read as f64
+    );
     drop(batches);
     store.close().unwrap();
     println!("{:?}", store.stats());
