@@ -231,8 +231,9 @@ fn available(ready: usize, wanted: i32) -> Verdict {
 }
 
 fn degraded(outcome: &Outcome) -> Verdict {
-    let pods = &outcome.seen.pods;
-    let failing = pods.iter().filter(|pod| !rollout::is_ready(pod)).find_map(|pod| {
+    // A pod that is told to stop may end as it likes.
+    let staying = outcome.seen.pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    let failing = staying.filter(|pod| !rollout::is_ready(pod)).find_map(|pod| {
         Some(format!("{}: {}", pod.metadata.name.as_deref().unwrap_or("?"), rollout::trouble(pod)?))
     });
     if let Some(message) = failing {

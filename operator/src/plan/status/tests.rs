@@ -158,6 +158,20 @@ fn a_failing_pod_is_degraded_in_the_kubelets_words() {
 }
 
 #[test]
+fn a_pod_that_stops_is_not_failing() {
+    let status = serving(GI, |seen| {
+        seen.pods[0].metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        seen.pods[0].status = serde_json::from_value(json!({ "containerStatuses": [{
+            "name": "metricsstore", "image": "x", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": { "reason": "Completed", "exitCode": 0 } } }] }))
+        .unwrap();
+    });
+    says(&status, "Degraded", "False", "Healthy");
+    says(&status, "Reconciling", "True", "Starting");
+}
+
+#[test]
 fn paused_and_hibernated_are_said() {
     let paused = serving("resources: { limits: { memory: 1Gi } }, paused: true", |_| {});
     says(&paused, "Paused", "True", "Paused");
