@@ -8,7 +8,7 @@ use metricsstore_storage::Store;
 use parking_lot::{Condvar, Mutex};
 
 use crate::app::App;
-use crate::memory::{level_name, mebibytes, percent};
+use crate::memory::{level_name, mebibytes, percent, share_arenas};
 
 /// Time between two measurements of memory.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(250);
@@ -47,6 +47,7 @@ impl Worker {
         let stop = Arc::new(Stop::default());
         let theirs = stop.clone();
         let handle = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            share_arenas(1);
             let mut interval = Duration::ZERO;
             while theirs.pause(interval) {
                 interval = tick();
@@ -69,7 +70,9 @@ impl Worker {
 /// Measures memory and tells the store how full the budget is.
 pub fn controller(app: Arc<App>) -> std::io::Result<Worker> {
     Worker::start("controller", move || {
-        let changed = app.memory.measure(&app.budget, &app.runtime.lock().config);
+        // A copy, as requests wait for the lock and giving pages back takes a while.
+        let runtime = app.runtime.lock().config.clone();
+        let changed = app.memory.measure(&app.budget, &runtime);
         let level = app.memory.level();
         app.writes.resize(app.budget.limit());
         if let Some(store) = app.store() {

@@ -36,6 +36,7 @@ pub fn web(app: &Arc<App>) -> Router {
         .route("/status/buildinfo", get(status::build_info))
         .route("/status/tsdb", get(status::tsdb))
         .route("/status/walreplay", get(status::wal_replay))
+        .route("/query_exemplars", get(targets::no_exemplars).post(targets::no_exemplars))
         .route("/rules", get(targets::no_rules))
         .route("/alerts", get(targets::no_alerts))
         .route("/write", post(write::write))

@@ -1,4 +1,4 @@
-//! `targets`, `scrape_pools` and `metadata`, and the empty lists of what is not served yet but always asked for.
+//! `targets`, `scrape_pools` and `metadata`, and the empty lists of what does not exist yet but is always asked for.
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -26,6 +26,11 @@ pub async fn metadata(State(app): State<Arc<App>>, Form(params): Form) -> Reply 
 /// `GET /api/v1/rules`: there are none, which is what Grafana wants to hear.
 pub async fn no_rules() -> Reply {
     raw(r#"{"status":"success","data":{"groups":[]}}"#)
+}
+
+/// `GET` and `POST /api/v1/query_exemplars`: none are stored.
+pub async fn no_exemplars() -> Reply {
+    raw(r#"{"status":"success","data":[]}"#)
 }
 
 /// `GET /api/v1/alerts`.

@@ -300,6 +300,10 @@ async fn read_body(mut body: Body, length: usize) -> Result<Bytes, Refused> {
             if read.is_empty() && data.len() == length {
                 return Ok(data);
             }
+            if read.capacity() == 0 {
+                // All of it is reserved in the budget already.
+                read.reserve(length);
+            }
             read.extend_from_slice(&data);
         }
         Ok(read.freeze())
