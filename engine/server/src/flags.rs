@@ -59,7 +59,7 @@ const SERVE: &[Spec] = &[
     value(
         "storage.tsdb.max-block-duration",
         "",
-        "Upper end of the span one sealed file covers after merging",
+        "At least the shortest; otherwise without effect, as files are merged by size",
     ),
     value("storage.wal-sync", "commit", "When a write is acknowledged: commit (after fdatasync) or interval"),
     value("storage.block-format", "native", "Format of what is kept: native"),
