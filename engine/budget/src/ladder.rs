@@ -66,57 +66,6 @@ fn highest(used: u64, limit: u64, slack: u64) -> Level {
     Level::ALL.into_iter().rev().find(reached).unwrap_or(Level::Normal)
 }
 
-/// A change of level: a log line, a metric and an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transition {
-    /// The level before.
-    pub from: Level,
-    /// The level now.
-    pub to: Level,
-    /// Bytes used when it changed.
-    pub used: u64,
-    /// The limit they were held against.
-    pub limit: u64,
-}
-
-impl fmt::Display for Transition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Transition { from, to, used, limit } = self;
-        write!(f, "pressure went from {from} to {to} at {used} of {limit} bytes")
-    }
-}
-
-/// The level in force.
-#[derive(Debug, Clone, Copy)]
-pub struct Ladder {
-    level: Level,
-}
-
-impl Default for Ladder {
-    fn default() -> Ladder {
-        Ladder::new()
-    }
-}
-
-impl Ladder {
-    /// A ladder at [`Level::Normal`].
-    pub const fn new() -> Ladder {
-        Ladder { level: Level::Normal }
-    }
-
-    /// The level in force.
-    pub fn level(self) -> Level {
-        self.level
-    }
-
-    /// Judges a new measurement; tells when the level changed.
-    pub fn observe(&mut self, used: u64, limit: u64) -> Option<Transition> {
-        let from = self.level;
-        self.level = from.next(used, limit);
-        (self.level != from).then_some(Transition { from, to: self.level, used, limit })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,21 +112,20 @@ mod tests {
 
     #[test]
     fn a_store_that_stays_at_a_threshold_does_not_flap() {
-        let mut ladder = Ladder::new();
-        let changes = (0..100).filter(|turn| ladder.observe(92 + turn % 2, 100).is_some()).count();
-        assert_eq!((changes, ladder.level()), (2, RefuseSeries));
+        let mut level = Normal;
+        let mut changes = 0;
+        for turn in 0..100 {
+            let next = level.next(92 + turn % 2, 100);
+            changes += usize::from(next != level);
+            level = next;
+        }
+        assert_eq!((changes, level), (2, RefuseSeries));
     }
 
     #[test]
     fn a_lower_limit_raises_the_level_of_the_same_use() {
-        let mut ladder = Ladder::new();
-        assert_eq!(ladder.observe(1_000, 2_000), None);
-        let change = ladder.observe(1_000, 1_050);
-        assert_eq!(change, Some(Transition { from: Normal, to: RefuseSeries, used: 1_000, limit: 1_050 }));
-        assert_eq!(
-            change.map(|change| change.to_string()).as_deref(),
-            Some("pressure went from normal to refuse_series at 1000 of 1050 bytes")
-        );
+        assert_eq!(Normal.next(1_000, 2_000), Normal);
+        assert_eq!(Normal.next(1_000, 1_050), RefuseSeries);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The memory budget: exact counters per part, grants for work that is about to start, levels of pressure.
 //!
 //! - [`Budget`] and [`Grant`]: what is counted and reserved;
-//! - [`Ladder`]: from how full the budget is to a [`Level`], what is shed;
+//! - [`Level`]: how full the budget is, and with it what is shed;
 //! - [`Host`]: limit, use and CPUs as the control group and the machine have them at this moment.
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,6 @@ pub mod host;
 mod ladder;
 
 pub use host::{Host, MemoryUse};
-pub use ladder::{Ladder, Transition};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

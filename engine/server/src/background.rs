@@ -8,7 +8,7 @@ use metricsstore_storage::Store;
 use parking_lot::{Condvar, Mutex};
 
 use crate::app::App;
-use crate::memory::{level_name, mebibytes, percent, share_arenas};
+use crate::memory::{mebibytes, percent, share_arenas};
 
 /// Time between two measurements of memory.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(250);
@@ -89,7 +89,7 @@ pub fn controller(app: Arc<App>) -> std::io::Result<Worker> {
 fn report(app: &App, level: Level) {
     let (used, budget) = (app.memory.used(), app.budget.limit());
     let numbers = format!("{}% of {} used", percent(used, budget), mebibytes(budget));
-    let level_name = level_name(level);
+    let level_name = level.name();
     if level >= Level::RefuseSeries {
         tracing::error!(
             level = level_name,

@@ -5,7 +5,6 @@
 mod api;
 mod app;
 mod background;
-mod cgroup;
 mod config;
 mod features;
 mod flags;

@@ -2,25 +2,10 @@
 //! hysteresis, reported to the store.
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use metricsstore_budget::{Budget, Level};
-use metricsstore_contract::{BudgetPolicy, EngineConfig, budget_bytes};
+use metricsstore_budget::{Budget, Host, Level, MemoryUse};
+use metricsstore_contract::{BudgetPolicy, EngineConfig, Quantity, budget_bytes};
 use tikv_jemalloc_ctl::{Access as _, AsName as _, epoch, stats};
 
-use crate::cgroup::{Cgroup, machine_bytes, own_anonymous_bytes};
-
-/// Levels by their number.
-const LEVELS: [Level; 6] = [
-    Level::Normal,
-    Level::Shrink,
-    Level::SealEarly,
-    Level::RefuseQueries,
-    Level::RefuseSeries,
-    Level::RefuseWrites,
-];
-/// Share of the budget from which each level above normal holds, in per cent.
-const THRESHOLDS: [u64; 5] = [70, 80, 88, 93, 97];
-/// A level ends this many per cent below where it began.
-const HYSTERESIS: u64 = 3;
 /// Unused pages are given back at once under pressure when they are more than this part of the budget.
 const PURGE_SHARE: u64 = 32;
 /// Time after which unused pages go back to the system.
@@ -31,7 +16,7 @@ const DECAY_MS: isize = 2000;
 pub struct Memory {
     /// The machine's name, in a cluster the pod's.
     pub hostname: String,
-    cgroup: Cgroup,
+    host: Host,
     policy: Option<BudgetPolicy>,
     machine_bytes: u64,
     limit: AtomicU64,
@@ -42,16 +27,17 @@ pub struct Memory {
 impl Memory {
     /// Before the first measurement; `policy` is `--memory.budget`.
     pub fn new(policy: Option<BudgetPolicy>) -> Memory {
-        let memory = Memory {
+        let mut memory = Memory {
             hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            cgroup: Cgroup::of_self(),
+            host: Host::discover(),
             policy,
-            machine_bytes: machine_bytes(),
+            machine_bytes: 0,
             limit: AtomicU64::new(0),
             used: AtomicU64::new(0),
             level: AtomicU8::new(0),
         };
-        memory.limit.store(memory.cgroup.memory_limit().unwrap_or(0), Relaxed);
+        memory.machine_bytes = memory.host.machine_memory();
+        memory.limit.store(memory.host.memory_limit().unwrap_or(0), Relaxed);
         memory
     }
 
@@ -69,16 +55,14 @@ impl Memory {
         Some(self.limit.load(Relaxed)).filter(|limit| *limit > 0)
     }
 
-    /// Without a limit the group may be shared with strangers, so only this process counts.
     fn measure_used(&self) -> u64 {
-        let of_group = self.limit().and_then(|_| self.cgroup.memory_used());
-        of_group.unwrap_or_else(own_anonymous_bytes)
+        self.host.memory_use().as_ref().map_or(0, MemoryUse::total)
     }
 
     /// The CPU limit of the group and the machine's processors.
-    pub fn cpus(&self) -> (Option<metricsstore_contract::Quantity>, u32) {
-        let machine = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-        (self.cgroup.cpu_limit(), machine)
+    pub fn cpus(&self) -> (Option<Quantity>, u32) {
+        let quota = self.host.cpu_quota_millis();
+        (quota.and_then(|millis| Quantity::parse(&format!("{millis}m")).ok()), self.host.machine_cpus())
     }
 
     /// Bytes that count against the budget.
@@ -88,7 +72,7 @@ impl Memory {
 
     /// The level in force.
     pub fn level(&self) -> Level {
-        LEVELS[usize::from(self.level.load(Relaxed)).min(LEVELS.len() - 1)]
+        Level::ALL[usize::from(self.level.load(Relaxed)).min(Level::ALL.len() - 1)]
     }
 
     /// `busy: …` with numbers.
@@ -99,27 +83,19 @@ impl Memory {
 
     /// Measures, works out budget and level; returns the level when it changed.
     pub fn measure(&self, budget: &Budget, runtime: &EngineConfig) -> Option<Level> {
-        self.limit.store(self.cgroup.memory_limit().unwrap_or(0), Relaxed);
+        self.limit.store(self.host.memory_limit().unwrap_or(0), Relaxed);
         budget.set_limit(self.budget_bytes(runtime));
         let mut used = self.measure_used();
-        if next_level(Level::Normal, used, budget.limit()) >= Level::Shrink && gives_back(budget.limit()) {
+        if Level::Normal.next(used, budget.limit()) >= Level::Shrink && gives_back(budget.limit()) {
             purge();
             used = self.measure_used();
         }
         self.used.store(used, Relaxed);
         let before = self.level();
-        let level = next_level(before, used, budget.limit());
+        let level = before.next(used, budget.limit());
         self.level.store(level as u8, Relaxed);
         (level != before).then_some(level)
     }
-}
-
-/// The level that follows `before`: up as soon as a threshold is reached, down only some way below it.
-fn next_level(before: Level, used: u64, budget: u64) -> Level {
-    let percent = percent(used, budget);
-    let reached = THRESHOLDS.iter().filter(|&&at| percent >= at).count();
-    let held = THRESHOLDS.iter().filter(|&&at| percent + HYSTERESIS >= at).count();
-    LEVELS[reached.max(held.min(before as usize))]
 }
 
 /// Whole per cent of a budget, rounded down.
@@ -130,18 +106,6 @@ pub fn percent(used: u64, budget: u64) -> u64 {
 /// Bytes as whole mebibytes: `1843Mi`.
 pub fn mebibytes(bytes: u64) -> String {
     format!("{}Mi", bytes >> 20)
-}
-
-/// Name of a level in metrics and runtime info.
-pub fn level_name(level: Level) -> &'static str {
-    match level {
-        Level::Normal => "normal",
-        Level::Shrink => "shrink",
-        Level::SealEarly => "seal_early",
-        Level::RefuseQueries => "refuse_queries",
-        Level::RefuseSeries => "refuse_series",
-        Level::RefuseWrites => "refuse_writes",
-    }
 }
 
 /// The allocator's own figures, in bytes.
@@ -212,18 +176,7 @@ fn purge() {
 
 #[cfg(test)]
 mod tests {
-    use super::{next_level, percent};
-    use metricsstore_budget::Level;
-
-    #[test]
-    fn a_level_begins_at_its_threshold_and_ends_three_per_cent_below() {
-        assert_eq!(next_level(Level::Normal, 69, 100), Level::Normal);
-        assert_eq!(next_level(Level::Normal, 70, 100), Level::Shrink);
-        assert_eq!(next_level(Level::Normal, 98, 100), Level::RefuseWrites);
-        assert_eq!(next_level(Level::RefuseSeries, 91, 100), Level::RefuseSeries);
-        assert_eq!(next_level(Level::RefuseSeries, 89, 100), Level::RefuseQueries);
-        assert_eq!(next_level(Level::RefuseWrites, 10, 100), Level::Normal);
-    }
+    use super::percent;
 
     #[test]
     fn per_cent_round_down_and_survive_any_size() {

@@ -11,7 +11,7 @@ use metricsstore_vfs::{Files as _, real::RealFiles};
 use super::status::COMPATIBLE_VERSION;
 use crate::app::{App, Phase};
 use crate::http::reply::{Reply, with_type};
-use crate::memory::{heap, level_name};
+use crate::memory::heap;
 use crate::metrics::Page;
 
 /// `GET /metrics`.
@@ -92,7 +92,7 @@ fn memory(app: &App, page: &mut Page) {
         f64::from(app.memory.level() as u8),
     );
     page.family("metricsstore_memory_pressure", "gauge", "1 for the level in force.");
-    page.sample("", &[("level", level_name(app.memory.level()))], 1.0);
+    page.sample("", &[("level", app.memory.level().name())], 1.0);
     page.counter(
         "metricsstore_memory_pressure_changes_total",
         "Changes of the level of memory pressure.",

@@ -15,7 +15,6 @@ use super::{Form, ready_store};
 use crate::app::{App, Phase, now_ms, rfc3339};
 use crate::http::params::{MAX_TIME_MS, MIN_TIME_MS, Params};
 use crate::http::reply::{ApiError, ErrorType, Reply, success};
-use crate::memory::level_name;
 
 /// What clients take this for: they switch on features by Prometheus' version. The build metadata after the plus
 /// sign is ours, as semantic versioning has it.
@@ -88,7 +87,7 @@ pub fn runtime_info_of(app: &App) -> RuntimeInfo {
         memory_limit_bytes: app.memory.limit(),
         memory_used_bytes: used,
         budget_used: used as f64 / budget_bytes.max(1) as f64,
-        pressure: level_name(app.memory.level()).to_owned(),
+        pressure: app.memory.level().name().to_owned(),
         cpu_threads: app.threads(),
         series_count: stats.series,
         samples_appended: stats.samples_appended,
