@@ -21,7 +21,7 @@ const MIN_SPAN_MS: i64 = 2 * 3_600_000;
 /// Output streams that are found again for further series.
 const KNOWN_STREAMS: usize = 16 << 10;
 /// After so many series other work gets its turn.
-const TURN_SERIES: usize = 4096;
+const TURN_SERIES: usize = 512;
 
 /// Neighbours to merge: the cheapest of those that are alike in size and together not too long for retention.
 pub(crate) fn choose(segments: &[Arc<Segment>], retention_ms: i64) -> Option<Range<usize>> {

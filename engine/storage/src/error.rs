@@ -36,6 +36,9 @@ pub enum StorageError {
         /// What was found.
         what: String,
     },
+    /// Background work was broken off by [`crate::Store::close`].
+    #[error("the store is shutting down")]
+    ShuttingDown,
     /// The file was written by a newer release.
     #[error(
         "{file} has format version {found}, this release reads up to {supported}; run the release that wrote it"

@@ -225,7 +225,12 @@ impl Store {
             return Ok(());
         }
         let number = upkeep.take_number();
-        let merged = compact::merge(self, number, inputs, || self.seal_when_due(upkeep, done));
+        let merged = compact::merge(self, number, inputs, || {
+            if self.closed.load(Relaxed) {
+                return Err(StorageError::ShuttingDown);
+            }
+            self.seal_when_due(upkeep, done)
+        });
         if let Err(error) = merged {
             self.remove_file(&self.segment_path(number));
             return Err(error);

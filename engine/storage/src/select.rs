@@ -383,8 +383,9 @@ struct Builder {
     absent: Vec<u64>,
     any_absent: bool,
     ids: Vec<SeriesRef>,
-    present: Vec<bool>,
-    present_count: usize,
+    /// Where the present series begins, and its first row that is not set or left out yet.
+    base: usize,
+    next_row: usize,
 }
 
 impl Builder {
@@ -392,47 +393,52 @@ impl Builder {
         let cells = rows * series;
         Builder {
             rows,
-            values: Vec::with_capacity(cells),
+            values: vec![0.0; cells],
             absent: vec![0; cells.div_ceil(64)],
             any_absent: false,
             ids: Vec::with_capacity(series),
-            present: vec![false; rows],
-            present_count: 0,
+            base: 0,
+            next_row: 0,
         }
     }
 
+    /// Sets a row of the present series; rows come in ascending order.
+    #[inline]
     fn set(&mut self, row: usize, bits: u64) {
-        let base = self.ids.len() * self.rows;
-        if self.values.len() == base {
-            self.values.resize(base + self.rows, 0.0);
+        if row > self.next_row {
+            self.leave_out(row);
         }
-        self.values[base + row] = f64::from_bits(bits);
-        self.present_count += usize::from(!self.present[row]);
-        self.present[row] = true;
+        self.values[self.base + row] = f64::from_bits(bits);
+        self.next_row = row + 1;
+    }
+
+    /// The rows up to `end` have no sample.
+    #[cold]
+    fn leave_out(&mut self, end: usize) {
+        self.any_absent = true;
+        for cell in self.base + self.next_row..self.base + end {
+            self.absent[cell / 64] |= 1 << (cell % 64);
+        }
     }
 
     fn finish_series(&mut self, reference: SeriesRef) {
-        if self.present_count == 0 {
+        if self.next_row == 0 {
             return;
         }
-        if self.present_count < self.rows {
-            self.any_absent = true;
-            let base = self.ids.len() * self.rows;
-            for (row, _) in self.present.iter().enumerate().filter(|&(_, &present)| !present) {
-                self.absent[(base + row) / 64] |= 1 << ((base + row) % 64);
-            }
+        if self.next_row < self.rows {
+            self.leave_out(self.rows);
         }
         self.ids.push(reference);
-        self.present.fill(false);
-        self.present_count = 0;
+        self.base += self.rows;
+        self.next_row = 0;
     }
 
     fn finish(mut self, timeline: Vec<i64>) -> Option<SeriesBatch> {
         if self.ids.is_empty() {
             return None;
         }
-        let words = (self.ids.len() * self.rows).div_ceil(64);
-        self.absent.truncate(if self.any_absent { words } else { 0 });
+        self.values.truncate(self.base);
+        self.absent.truncate(if self.any_absent { self.base.div_ceil(64) } else { 0 });
         let columns = Columns::Floats(FloatColumns { values: self.values, absent: self.absent });
         Some(SeriesBatch { times: timeline.into(), ids: self.ids, columns })
     }
