@@ -13,7 +13,7 @@
 //! | `append` | a batch's way in: judgement per sample, log, columns |
 //! | `view`, `select` | what a reader sees at one moment, and the merged stream of it |
 //! | `seal`, `compact`, `maintain` | background work: head to segment, segments to fewer, retention |
-//! | `open`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
+//! | `open`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
 //! | `ladder` | what is refused when memory or disk run out |
 //!
 //! # Who may do what when
@@ -39,6 +39,7 @@ mod manifest;
 mod open;
 mod options;
 mod quarantine;
+mod replay;
 mod seal;
 mod segment;
 mod select;

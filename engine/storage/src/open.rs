@@ -12,7 +12,7 @@ use roaring::RoaringBitmap;
 
 use crate::column::Piece;
 use crate::counters::Counters;
-use crate::head::{Epoch, EpochData, Layout, Limits};
+use crate::head::{Epoch, EpochData, Layout};
 use crate::identity::{Identity, SeriesId};
 use crate::ladder::Ladder;
 use crate::maintain::Upkeep;
@@ -20,8 +20,7 @@ use crate::manifest::Manifest;
 use crate::segment::{Segment, SegmentCursor};
 use crate::store::{Places, Store};
 use crate::view::View;
-use crate::wal::record::{self, LogSample};
-use crate::wal::{self, Log, Outcome, RecordError};
+use crate::wal::{self, Log};
 use crate::{Progress, StorageError, StoreOptions, compact, identity_files, quarantine};
 
 pub(crate) fn open(
@@ -238,78 +237,5 @@ impl Store {
             }
         }
         Ok(())
-    }
-
-    fn replay(&self, existing: &[(u64, u64)], progress: &Progress) -> Result<(), StorageError> {
-        let floor = self.upkeep.lock().manifest.log_floor;
-        let wal_dir = Places::wal(&self.options.dir);
-        let covered: Vec<u64> = existing.iter().map(|&(number, _)| number).filter(|&n| n >= floor).collect();
-        progress.begin(covered.first().copied().unwrap_or(floor), covered.last().copied().unwrap_or(floor));
-        let mut samples = Vec::new();
-        for &number in &covered {
-            progress.at(number);
-            let path = wal::segment_path(&wal_dir, number);
-            let next = wal::segment_path(&wal_dir, number + 1);
-            let durable = wal::durable_before(&*self.files, &next, number + 1).unwrap_or(0);
-            let outcome = wal::read_segment(&*self.files, &path, number, durable, |kind, body| {
-                self.replay_record(kind, body, &mut samples)?;
-                self.seal_during_replay(number).map_err(RecordError::Stop)
-            })?;
-            match outcome {
-                Outcome::Whole => {}
-                Outcome::Torn { offset } => {
-                    tracing::info!(file = %path.display(), offset, "a log file ends in an unfinished record");
-                }
-                Outcome::Damaged { offset, what } => self.log_damage(&path, offset, &what),
-            }
-        }
-        self.log.define_through(self.identity.next_order());
-        self.log.remove_below(floor)?;
-        Ok(())
-    }
-
-    fn log_damage(&self, path: &Path, offset: u64, what: &str) {
-        tracing::error!(file = %path.display(), offset, what, "the rest of a log file is lost; a copy is kept");
-        quarantine::copy(&*self.files, &self.options.dir, path, &self.counters);
-    }
-
-    fn replay_record(&self, kind: u8, body: &[u8], samples: &mut Vec<LogSample>) -> Result<(), RecordError> {
-        match kind {
-            record::DEFINITIONS => {
-                let loaded = self.identity.load_definitions(body);
-                loaded.map(|_| ()).map_err(|error| RecordError::Body(error.to_string()))
-            }
-            record::ROWS => {
-                record::decode_rows(body, samples).map_err(|what| RecordError::Body(what.into()))?;
-                self.replay_rows(samples);
-                Ok(())
-            }
-            _ => Err(RecordError::Body(format!("records of kind {kind} are unknown"))),
-        }
-    }
-
-    fn replay_rows(&self, samples: &[LogSample]) {
-        const ANY_TIME: Limits = Limits { min_ms: i64::MIN, max_ms: i64::MAX };
-        let view = self.view.load();
-        let (mut newest, mut undefined) = (i64::MIN, 0u64);
-        for part in samples.chunk_by(|a, b| self.layout.shard_of(a.series) == self.layout.shard_of(b.series))
-        {
-            let mut data = view.open[self.layout.shard_of(part[0].series)].data.lock();
-            for sample in part {
-                if self.identity.series_ref(SeriesId(sample.series)).is_none() {
-                    undefined += 1;
-                    continue;
-                }
-                // What is not newer than the series' last sample has been sealed already.
-                data.append(self.layout.local(sample.series), sample.timestamp_ms, sample.bits, ANY_TIME);
-                newest = newest.max(sample.timestamp_ms);
-            }
-            data.recount();
-        }
-        self.newest_ms.fetch_max(newest, Relaxed);
-        if undefined > 0 {
-            self.counters.quarantined.fetch_add(undefined, Relaxed);
-            tracing::error!(samples = undefined, "the log holds samples of series whose definition is lost");
-        }
     }
 }
