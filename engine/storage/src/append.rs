@@ -68,7 +68,7 @@ impl Store {
         scratch: &mut Scratch,
     ) -> Result<Verdicts, AppendError> {
         self.ladder.admit_writes()?;
-        let position = {
+        let (position, verdicts) = {
             // Keeps seals and the re-use of series ids out until the samples are in the log and the head.
             let _gate = self.gate.read();
             if self.closed.load(Relaxed) {
@@ -78,9 +78,13 @@ impl Store {
                 return Err(AppendError::Log(reason));
             }
             let verdicts = self.apply(batch, scratch).map_err(AppendError::Log)?;
+            // A duplicate may be one of a sample that another append took and could not log. The gate keeps the seal
+            // out that would make it durable, so that the log still tells.
+            if let Some(reason) = self.log.broken() {
+                return Err(AppendError::Log(reason));
+            }
             (self.log.position(), verdicts)
         };
-        let (position, verdicts) = position;
         if acknowledge == Acknowledge::Durable && self.options.wal_sync == WalSync::Commit {
             self.log.wait_durable(position).map_err(AppendError::Log)?;
         }

@@ -208,10 +208,13 @@ impl Log {
         while state.syncing {
             self.changed.wait(&mut state);
         }
+        // Where the creation of the file before failed half-way, nothing of it is durable.
+        let durable_before =
+            if state.lengths.contains_key(&state.number) { state.durable_bytes() } else { 0 };
         let number = state.number + 1;
         // The number is spent even when creation fails half-way.
         state.number = number;
-        let created = create(&*self.files, &self.dir, number, state.durable_bytes());
+        let created = create(&*self.files, &self.dir, number, durable_before);
         match created {
             Ok(file) => {
                 state.file = file;
