@@ -156,12 +156,12 @@ fn pressure_refuses_new_series_first_and_writes_last() {
 #[test]
 fn the_store_counts_for_itself_when_nobody_tells_it() {
     let mut machine = Machine::new(1);
-    machine.budget = Budget::new(16 << 20);
+    machine.budget = Budget::new(32 << 20);
     let store = machine.open();
-    let rows = |first: u32| (first..first + 2000).map(|n| (n, NOW_MS, 1.0)).collect::<Vec<_>>();
+    let rows = |first: u32| (first..first + 1000).map(|n| (n, NOW_MS, 1.0)).collect::<Vec<_>>();
     let (mut held, mut first_refused_at) = (0, 0);
-    for batch in 0..100 {
-        let verdicts = append(&store, &rows(batch * 2000), DURABLE).unwrap();
+    for batch in 0..400 {
+        let verdicts = append(&store, &rows(batch * 1000), DURABLE).unwrap();
         held += verdicts.written;
         store.maintain().unwrap();
         if !verdicts.refused.is_empty() {
@@ -170,16 +170,16 @@ fn the_store_counts_for_itself_when_nobody_tells_it() {
         }
     }
     assert!(
-        first_refused_at > (16 << 20) * 6 / 10,
-        "{first_refused_at} of 16 MiB counted at the first refusal"
+        first_refused_at > (32 << 20) * 6 / 10,
+        "{first_refused_at} of 32 MiB counted at the first refusal"
     );
-    assert!(machine.budget.counted() < 16 << 20);
+    assert!(machine.budget.counted() < 32 << 20);
     // Existing series go on.
     for step in 1..6 {
         let rows: Vec<_> = (0..held.min(6000)).map(|n| (n, NOW_MS + step * 15_000, step as f64)).collect();
         assert_eq!(append(&store, &rows, DURABLE).unwrap().written as usize, rows.len());
         store.maintain().unwrap();
-        assert!(machine.budget.counted() < 16 << 20);
+        assert!(machine.budget.counted() < 32 << 20);
     }
 }
 
