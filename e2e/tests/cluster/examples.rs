@@ -8,7 +8,7 @@ use super::support::{PATIENCE, observed};
 fn every_example_goes_to_ready_and_its_row_tells_budget_series_and_disk() {
     let kubectl = Kubectl::inside();
     let namespace = "examples";
-    kubectl.text(&["create", "namespace", namespace]).unwrap();
+    kubectl.apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}")).unwrap();
     let folder = places::in_workspace("charts/metricsstore-operator/examples");
     for entry in std::fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path().display().to_string();

@@ -6,49 +6,65 @@ use metricsstore_e2e::bench::population::{Population, SERIES_PER_TARGET};
 use metricsstore_e2e::bench::wire::{Answer, Connection, EncodedLabels, put_series};
 use metricsstore_e2e::cluster::cgroup;
 use metricsstore_e2e::wait::{self, Look};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::support::{LOOK, Store, encoded, now_ms, text};
 
-/// What is offered, and how often.
-const SERIES: usize = 500_000;
+/// What is offered at 15 s; then ever more series come, until the pod refuses.
+const TARGETS: usize = 500_000 / SERIES_PER_TARGET;
 const ROUNDS: usize = 6;
 const INTERVAL_MS: i64 = 15_000;
+/// More than any pod of this size can hold.
+const MOST_TARGETS: usize = 8 * TARGETS;
 /// Targets of one request.
-const TARGETS: usize = 10;
+const AT_ONCE: usize = 10;
+/// Every one of so many targets is read back: 100k series.
+const READ_BACK: usize = 5;
 /// 128Mi - 32Mi.
 const BUDGET: u64 = 100_663_296;
 
 #[test]
-fn a_128_mebibyte_pod_holds_what_it_took_of_half_a_million_series() {
+fn a_128_mebibyte_pod_keeps_what_it_took_and_refuses_what_is_too_much() {
     let spec = json!({
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "128Mi"}},
         "storage": {"size": "1Gi"},
     });
     let store = Store::ready("pressure", &spec);
     let group = cgroup::of_container(&store.pod(), "metricsstore", "memory").unwrap();
-    let population = Population::new(7, SERIES);
+    let population = Population::new(7, MOST_TARGETS * SERIES_PER_TARGET);
     let start_ms = now_ms() - ROUNDS as i64 * INTERVAL_MS;
     let mut offer = Offer { store: &store, group, connection: None, first_refusal: None, packed: Vec::new() };
     for round in 0..ROUNDS {
-        for first in (0..population.targets()).step_by(TARGETS) {
-            let targets = first..(first + TARGETS).min(population.targets());
-            offer.send(&population, targets, round, start_ms + round as i64 * INTERVAL_MS);
-        }
+        offer.send_all(&population, 0..TARGETS, round, start_ms);
     }
-    let working_set = offer.first_refusal.expect("half a million series do not fit into 96Mi");
+    let known = if offer.first_refusal.is_none() { TARGETS } else { 0 };
+    let mut more = (TARGETS..MOST_TARGETS).step_by(AT_ONCE);
+    while offer.first_refusal.is_none() {
+        let first =
+            more.next().expect("the pod must refuse before it holds eight times half a million series");
+        offer.send(&population, first..first + AT_ONCE, ROUNDS - 1, start_ms);
+    }
+    let working_set = offer.first_refusal.unwrap();
     assert!(working_set >= BUDGET * 6 / 10, "refused at a working set of {working_set} bytes");
-    assert_eq!(store.incarnation().1, 0, "the engine restarted");
-
-    let held = held_without_gaps(&store, &population);
-    assert!(held >= 100_000, "{held} series held");
+    // What it knows goes on while new series are refused.
+    offer.first_refusal = None;
+    offer.send_all(&population, 0..known, ROUNDS, start_ms);
+    assert_eq!(offer.first_refusal, None, "a known series was refused");
 
     let info = store.runtime_info();
-    let refused = info["refusals"].as_object().unwrap().values().filter_map(Value::as_u64).sum::<u64>();
-    assert!(refused > 0, "{info}");
+    assert!(info["seriesCount"].as_u64().unwrap() >= 100_000, "{info}");
+    assert!(info["refusals"]["new_series"].as_u64().unwrap() > 0, "{info}");
     let metrics = Connection::open(store.address()).unwrap().get("/metrics").unwrap();
     let metrics = text(&metrics);
-    assert!(metrics.lines().any(|line| line.contains("refus") && !line.starts_with('#')), "{metrics}");
+    let refused =
+        metrics.lines().find(|line| line.starts_with("metricsstore_refused_total{reason=\"new_series\"}"));
+    assert!(refused.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");
+
+    let held = held_without_gaps(&store);
+    assert!(held >= TARGETS / READ_BACK * SERIES_PER_TARGET, "{held} series held of every fifth target");
+    store.wait_for("metricsstore", "main", "the refusals in status", |store| {
+        store["status"]["conditions"].to_string().contains("refus")
+    });
     assert_eq!(store.incarnation().1, 0, "the engine restarted");
 }
 
@@ -62,15 +78,28 @@ struct Offer<'s> {
 }
 
 impl Offer<'_> {
+    /// Sends a round of targets.
+    fn send_all(
+        &mut self,
+        population: &Population,
+        targets: std::ops::Range<usize>,
+        round: usize,
+        start_ms: i64,
+    ) {
+        for first in targets.clone().step_by(AT_ONCE) {
+            self.send(population, first..(first + AT_ONCE).min(targets.end), round, start_ms);
+        }
+    }
+
     /// Sends one request until it is answered with something else than "later".
     fn send(
         &mut self,
         population: &Population,
         targets: std::ops::Range<usize>,
         round: usize,
-        timestamp_ms: i64,
+        start_ms: i64,
     ) {
-        self.pack(population, targets, round, timestamp_ms);
+        self.pack(population, targets, round, start_ms + round as i64 * INTERVAL_MS);
         let answer = wait::until("an answer to remote write", Duration::from_mins(2), LOOK, || {
             Ok(match self.write() {
                 Ok(answer) if answer.status != 503 => Look::Done(answer),
@@ -128,9 +157,9 @@ fn working_set(group: &Path) -> u64 {
 }
 
 /// Series that are there, after checking that each has a sample of every round since its first.
-fn held_without_gaps(store: &Store, population: &Population) -> usize {
+fn held_without_gaps(store: &Store) -> usize {
     let mut held = 0;
-    for target in 0..population.targets() {
+    for target in (0..TARGETS).step_by(READ_BACK) {
         let query = format!("{{instance=\"{}\"}}[10m]", Population::instance(target));
         let data = store.api(&format!("/api/v1/query?query={}", encoded(&query)));
         let rows = data["result"].as_array().unwrap();
