@@ -9,8 +9,9 @@ use common::{Contents, HOUR_MS, Machine, NOW_MS, append, read, read_all, samples
 use metricsstore_budget::{Budget, Grant, Level, Part};
 use metricsstore_model::read::{ReadError, Selection, Source};
 use metricsstore_model::{Acknowledge, AppendError, Refusal};
-use metricsstore_storage::Store;
-use metricsstore_vfs::sim::{Call, Fault};
+use metricsstore_storage::{Progress, StorageError, Store, StoreOptions};
+use metricsstore_vfs::real::RealFiles;
+use metricsstore_vfs::sim::{Call, Fault, SimClock};
 
 const DURABLE: Acknowledge = Acknowledge::Durable;
 const SEAL_AFTER: Duration = Duration::from_mins(30);
@@ -329,4 +330,53 @@ fn writers_readers_and_upkeep_run_at_once() {
     machine.files = machine.files.crash();
     drop(store);
     assert_eq!(read_all(&machine.open()), contents);
+}
+
+#[test]
+fn series_that_went_their_own_ways_share_a_stream_again_after_a_seal() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let mut expected = Contents::new();
+    for step in 0..60 {
+        if step == 30 {
+            assert!(store.stats().private_streams > 30);
+            seal(&machine, &store);
+        }
+        let own = |n: u32| if step < 30 { i64::from(n) * 13 + step * i64::from(n) % 7 } else { 0 };
+        let rows: Vec<_> =
+            (0..40).map(|n| (n, NOW_MS - 900_000 + step * 15_000 + own(n), f64::from(n))).collect();
+        assert_eq!(append(&store, &rows, DURABLE).unwrap().refused, []);
+        for (number, time, value) in rows {
+            expected.entry(number).or_default().insert(time, value.to_bits());
+        }
+    }
+    assert_eq!((store.stats().streams, store.stats().private_streams), (1, 0));
+    assert_eq!(read_all(&store), expected);
+}
+
+#[test]
+fn the_files_of_the_operating_system_serve_as_the_simulated_ones_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions::new(dir.path().join("data"));
+    let clock = SimClock::new(NOW_MS);
+    let open = || {
+        let files = Arc::new(RealFiles);
+        let progress = Arc::new(Progress::default());
+        Store::open(options.clone(), files, Arc::new(clock.clone()), Budget::unlimited(), progress)
+    };
+    let mut expected = Contents::new();
+    for round in 0..6 {
+        let store = open().unwrap();
+        assert!(matches!(open(), Err(StorageError::Locked { .. })));
+        assert_eq!(read_all(&store), expected);
+        fill(&store, &mut expected, NOW_MS + round * 300_000, 10, 50);
+        clock.advance(SEAL_AFTER);
+        assert!(store.maintain().unwrap().sealed);
+        fill(&store, &mut expected, NOW_MS + round * 300_000 + 150_000, 5, 50);
+        if round % 2 == 0 {
+            store.close().unwrap();
+        }
+        assert_eq!(read_all(&store), expected);
+    }
+    assert!(open().unwrap().stats().segment_count < 8);
 }

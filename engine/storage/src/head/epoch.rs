@@ -341,8 +341,11 @@ impl EpochData {
                 return false;
             }
             (last.misses, last.switches) = (0, 0);
-            if let Some(stream) = next.streams.get_mut(last.stream as usize) {
-                stream.members += 1;
+            // One that went alone may find company in the next epoch.
+            let shared = self.streams.get(last.stream as usize).is_some_and(|stream| stream.members > 1);
+            match next.streams.get_mut(last.stream as usize) {
+                Some(stream) if shared => stream.members += 1,
+                _ => last.stream = NONE,
             }
             true
         });

@@ -103,7 +103,7 @@ impl Stream {
 
     /// The same stream in the next epoch: no rows, no members.
     pub(crate) fn successor(&self) -> Stream {
-        Stream { last_ms: self.last_ms, ..Stream::new(self.private) }
+        Stream { last_ms: self.last_ms, ..Stream::new(false) }
     }
 
     /// Bytes of memory held beside the struct and the arena.
