@@ -12,7 +12,7 @@ use crate::segment::Segment;
 use crate::store::{Places, Store};
 use crate::view::View;
 use crate::wal::Cut;
-use crate::{Maintenance, StorageError, WalSync, identity_files};
+use crate::{Maintenance, StorageError, identity_files};
 
 /// A file of the log is closed at this length, so that damage costs no more.
 const LOG_FILE_BYTES: u64 = 64 << 20;
@@ -63,10 +63,8 @@ impl Store {
         let mut upkeep = self.upkeep.lock();
         let mut done = Maintenance::default();
         self.watch_disk();
-        if self.options.wal_sync == WalSync::Interval {
-            // A failure shows in the log's state and is cured by the seal below.
-            let _ = self.log.sync();
-        }
+        // What nobody waited for. A failure shows in the log's state and is cured by the seal below.
+        let _ = self.log.sync();
         self.expire(&mut upkeep, &mut done)?;
         self.seal_when_due(&mut upkeep, &mut done)?;
         if self.log.open_bytes() > LOG_FILE_BYTES {

@@ -30,6 +30,9 @@ const SEAL_SPAN_SHARE: u64 = 4;
 const SEAL_EARLY_BYTES: u64 = 256 << 10;
 const SEAL_EARLY_SHARE: u64 = 64;
 
+/// Ended series are removed once they are this share of all.
+const ENDED_SHARE: u64 = 16;
+
 /// The open epochs in sum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadFigures {
@@ -105,7 +108,7 @@ impl Store {
         let cut = self.log.rotate()?;
         let view = self.view.load_full();
         let live = self.live_series(&view);
-        let removed = self.identity.retain(&live, self.identity.next_order()) as u64;
+        let removed = self.remove_ended(&live);
         self.swap_epochs(&view, &|series| live.contains(series));
         upkeep.count_removed(removed);
         upkeep.pending = Some(cut);
@@ -113,6 +116,15 @@ impl Store {
         self.counters.series_removed.fetch_add(removed, Relaxed);
         done.series_removed += removed;
         Ok(())
+    }
+
+    /// Removes the series that have no sample anywhere, once they are so many that the rebuilding of the tables pays.
+    fn remove_ended(&self, live: &RoaringBitmap) -> u64 {
+        let series = self.identity.len() as u64;
+        if series.saturating_sub(live.len()) * ENDED_SHARE < series {
+            return 0;
+        }
+        self.identity.retain(live, self.identity.next_order()) as u64
     }
 
     /// Series that have a sample anywhere. Nothing is frozen but the view's open epochs when this is asked.

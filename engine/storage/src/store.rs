@@ -84,8 +84,8 @@ impl Store {
         &self.options
     }
 
-    /// One tick of background work: seals by bytes, time and pressure, merges segments, applies retention, syncs
-    /// the log where commits do not. Meant to be called about every second from one thread.
+    /// One tick of background work: syncs what nobody waits for, seals by bytes, time and pressure, merges segments,
+    /// applies retention. Meant to be called about every second from one thread.
     pub fn maintain(&self) -> Result<Maintenance, StorageError> {
         self.tick()
     }
