@@ -95,7 +95,12 @@ fn prepare(files: &dyn Files, dir: &Path) -> Result<Box<dyn Send + Sync>, Storag
     }
     files.sync_dir(dir).map_err(StorageError::io("sync", dir))?;
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        files.sync_dir(parent).map_err(StorageError::io("sync", parent))?;
+        match files.sync_dir(parent) {
+            // It is not ours, so neither is the directory's name in it.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {}
+            synced => synced.map_err(StorageError::io("sync", parent))?,
+        }
     }
     Ok(lock)
 }
