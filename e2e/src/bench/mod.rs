@@ -58,7 +58,7 @@ pub struct Measured {
     pub wall: Duration,
     /// Latency of every request, sorted.
     pub latencies: Vec<Duration>,
-    /// Bytes of the data directory after a clean stop.
+    /// Bytes of the data directory when everything was read back, before the stop.
     pub disk: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `query`, `query_range`, `format_query` and `parse_query`.
+//! `query`, `query_range` and `format_query`.
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
