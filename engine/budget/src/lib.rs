@@ -92,6 +92,9 @@ pub enum Level {
     RefuseWrites,
 }
 
+/// All queries together may reserve this part of the budget: each is bounded by itself, but many run at once.
+const QUERIES_SHARE: u64 = 2;
+
 /// The bytes are not to be had; says how many were asked for and how many were left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{asked} bytes of memory are not to be had: {left} of {limit} bytes are left")]
@@ -195,19 +198,19 @@ impl Grant {
         Budget::unlimited().grant(Part::Query, u64::MAX)
     }
 
-    /// Reserves `bytes` until they are released or the grant ends.
+    /// Reserves `bytes` until they are released or the grant ends. Fails beyond the grant's own limit; for queries also
+    /// beyond half of the budget, which is what all of them may reserve together.
     pub fn reserve(&self, bytes: u64) -> Result<(), Exhausted> {
         let shared = &*self.shared;
-        let taken = shared.used.fetch_update(Relaxed, Relaxed, |used| {
-            used.checked_add(bytes).filter(|&sum| sum <= shared.limit)
-        });
-        match taken {
-            Ok(_) => {
-                shared.budget.add(shared.part, bytes);
-                Ok(())
-            }
-            Err(used) => Err(Exhausted { asked: bytes, left: shared.limit - used, limit: shared.limit }),
-        }
+        take(&shared.used, bytes, shared.limit)?;
+        let counters = &shared.budget.counters;
+        let most = match shared.part {
+            Part::Query => shared.budget.limit() / QUERIES_SHARE,
+            _ => u64::MAX,
+        };
+        take(&counters.parts[shared.part as usize], bytes, most).inspect_err(|_| {
+            shared.used.fetch_sub(bytes, Relaxed);
+        })
     }
 
     /// Gives `bytes` back early.
@@ -220,6 +223,13 @@ impl Grant {
     pub fn used(&self) -> u64 {
         self.shared.used.load(Relaxed)
     }
+}
+
+/// Adds `bytes` to a counter unless it would go above `limit`.
+fn take(counter: &AtomicU64, bytes: u64, limit: u64) -> Result<(), Exhausted> {
+    let taken =
+        counter.fetch_update(Relaxed, Relaxed, |used| used.checked_add(bytes).filter(|&sum| sum <= limit));
+    taken.map(drop).map_err(|used| Exhausted { asked: bytes, left: limit.saturating_sub(used), limit })
 }
 
 #[cfg(test)]
@@ -239,6 +249,18 @@ mod tests {
         drop(grant);
         assert_eq!(budget.counted(), 90);
         drop(other);
+        assert_eq!(budget.counted(), 0);
+    }
+
+    #[test]
+    fn all_queries_together_reserve_at_most_half_of_the_budget() {
+        let budget = Budget::new(1_000);
+        let grants = [budget.grant(Part::Query, 400), budget.grant(Part::Query, 400)];
+        assert_eq!(grants[0].reserve(300), Ok(()));
+        assert_eq!(grants[1].reserve(201), Err(Exhausted { asked: 201, left: 200, limit: 500 }));
+        assert_eq!((grants[1].used(), budget.part(Part::Query)), (0, 300));
+        assert_eq!(grants[1].reserve(200), Ok(()));
+        drop(grants);
         assert_eq!(budget.counted(), 0);
     }
 
