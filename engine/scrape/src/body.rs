@@ -3,10 +3,17 @@ use std::io::Read as _;
 
 use bytes::Bytes;
 
+use crate::room::Hold;
 use crate::{MAX_BODY_BYTES, ScrapeConfig, ScrapeError, ScrapeProtocol};
 
+/// How much longer than its compressed form a page usually is.
+const USUAL_RATIO: usize = 8;
+/// First room for a decompressed page, in bytes: at least, and at most.
+const MIN_TEXT_BYTES: usize = 4 << 10;
+const MAX_GUESS_BYTES: usize = 1 << 20;
+
 /// A response as it came.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) bytes: Bytes,
     pub(crate) is_gzip: bool,
@@ -14,22 +21,30 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    /// The page, decompressed within the job's limit.
-    pub(crate) fn text(&self, body_size_limit: u64) -> Result<Vec<u8>, ScrapeError> {
+    /// The page, decompressed within the job's limit; `hold` counts what that takes.
+    pub(crate) fn text(&self, body_size_limit: u64, hold: &mut Hold) -> Result<Bytes, ScrapeError> {
         let limit = effective_limit(body_size_limit);
-        if !self.is_gzip {
-            return if self.bytes.len() as u64 >= limit {
-                Err(ScrapeError::BodySizeLimit)
-            } else {
-                Ok(self.bytes.to_vec())
-            };
-        }
-        let mut text = Vec::with_capacity(self.bytes.len().saturating_mul(8).min(limit as usize));
-        flate2::read::MultiGzDecoder::new(&*self.bytes)
-            .take(limit)
-            .read_to_end(&mut text)
-            .map_err(|error| ScrapeError::Encoding(error.to_string()))?;
+        let text = if self.is_gzip { self.decompress(limit, hold)?.into() } else { self.bytes.clone() };
         if text.len() as u64 >= limit { Err(ScrapeError::BodySizeLimit) } else { Ok(text) }
+    }
+
+    fn decompress(&self, limit: u64, hold: &mut Hold) -> Result<Vec<u8>, ScrapeError> {
+        let mut decoder = flate2::read::MultiGzDecoder::new(&*self.bytes).take(limit);
+        let mut text = Vec::new();
+        let mut wanted = self.bytes.len().saturating_mul(USUAL_RATIO).clamp(MIN_TEXT_BYTES, MAX_GUESS_BYTES);
+        loop {
+            hold.make_room(&mut text, wanted)?;
+            let room = text.capacity() - text.len();
+            let read = decoder
+                .by_ref()
+                .take(room as u64)
+                .read_to_end(&mut text)
+                .map_err(|error| ScrapeError::Encoding(error.to_string()))?;
+            if read < room {
+                return Ok(text);
+            }
+            wanted = 1;
+        }
     }
 }
 
@@ -48,11 +63,12 @@ pub(crate) enum StoredPage {
 }
 
 impl StoredPage {
-    /// Keeps the page of `body`, which decompressed to `text`.
-    pub(crate) fn new(body: &Body, text: &[u8]) -> Option<StoredPage> {
+    /// Keeps the page of `body`, which decompressed to `text`; without room for that, nothing is kept.
+    pub(crate) fn new(body: &Body, text: &[u8], hold: &mut Hold) -> Option<StoredPage> {
         if body.is_gzip {
             return Some(StoredPage::Gzip(body.bytes.clone()));
         }
+        hold.grow(snap::raw::max_compress_len(text.len())).ok()?;
         let mut bytes = snap::raw::Encoder::new().compress_vec(text).ok()?;
         bytes.shrink_to_fit();
         Some(StoredPage::Snappy(bytes))
@@ -70,9 +86,11 @@ impl StoredPage {
     pub(crate) fn text(&self) -> Vec<u8> {
         match self {
             StoredPage::Gzip(bytes) => {
-                Body { bytes: bytes.clone(), is_gzip: true, content_type: String::new() }
-                    .text(0)
-                    .unwrap_or_default()
+                let mut text = Vec::new();
+                let decoder = flate2::read::MultiGzDecoder::new(&**bytes);
+                // Whole or nothing: half a page would end the series of the other half.
+                let read = decoder.take(MAX_BODY_BYTES).read_to_end(&mut text);
+                read.map(|_| text).unwrap_or_default()
             }
             StoredPage::Snappy(bytes) => snap::raw::Decoder::new().decompress_vec(bytes).unwrap_or_default(),
         }
@@ -132,8 +150,15 @@ pub(crate) fn accept(protocols: &[ScrapeProtocol]) -> String {
 mod tests {
     use std::io::Write as _;
 
+    use metricsstore_budget::Budget;
+
     use super::{Body, StoredPage, accept, check_content_type};
+    use crate::room::{Hold, Room};
     use crate::{ScrapeConfig, ScrapeError, ScrapeProtocol};
+
+    fn hold(budget: u64) -> Hold {
+        Room::new(Budget::new(budget)).hold()
+    }
 
     fn gzip(text: &[u8]) -> Body {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -144,18 +169,25 @@ mod tests {
     #[test]
     fn a_page_as_long_as_the_limit_is_too_long() {
         for body in [gzip(b"abc"), Body { bytes: "abc".into(), ..Body::default() }] {
-            assert_eq!(body.text(0).unwrap(), b"abc");
-            assert_eq!(body.text(4).unwrap(), b"abc");
-            assert_eq!(body.text(3), Err(ScrapeError::BodySizeLimit));
+            assert_eq!(body.text(0, &mut hold(u64::MAX)).unwrap(), "abc");
+            assert_eq!(body.text(4, &mut hold(u64::MAX)).unwrap(), "abc");
+            assert_eq!(body.text(3, &mut hold(u64::MAX)), Err(ScrapeError::BodySizeLimit));
         }
         let damaged = Body { bytes: "abc".into(), is_gzip: true, ..Body::default() };
-        assert!(matches!(damaged.text(0), Err(ScrapeError::Encoding(_))));
+        assert!(matches!(damaged.text(0, &mut hold(u64::MAX)), Err(ScrapeError::Encoding(_))));
+    }
+
+    #[test]
+    fn a_page_is_decompressed_no_further_than_its_memory() {
+        let body = gzip(&vec![b'#'; 10 << 20]);
+        assert!(matches!(body.text(0, &mut hold(8 << 20)), Err(ScrapeError::Memory { .. })));
+        assert_eq!(body.text(0, &mut hold(80 << 20)).unwrap().len(), 10 << 20);
     }
 
     #[test]
     fn a_kept_page_comes_back() {
         for body in [gzip(b"a 1\n"), Body { bytes: "a 1\n".into(), ..Body::default() }] {
-            assert_eq!(StoredPage::new(&body, b"a 1\n").unwrap().text(), b"a 1\n");
+            assert_eq!(StoredPage::new(&body, b"a 1\n", &mut hold(u64::MAX)).unwrap().text(), b"a 1\n");
         }
     }
 

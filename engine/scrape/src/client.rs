@@ -19,6 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use url::Url;
 
 use crate::body::{Body, accept, effective_limit};
+use crate::room::{Hold, Room};
 use crate::tls::client_config;
 use crate::{Authorization, HttpConfig, Pem, ScrapeConfig, ScrapeError, Secret};
 
@@ -53,29 +54,31 @@ pub(crate) struct JobClient {
     accept: String,
     accept_encoding: &'static str,
     body_size_limit: u64,
+    room: Room,
     current: Mutex<Option<(Built, HttpClient)>>,
 }
 
 impl JobClient {
-    pub(crate) fn new(config: &ScrapeConfig) -> JobClient {
+    pub(crate) fn new(config: &ScrapeConfig, room: Room) -> JobClient {
         JobClient {
             http: config.http.clone(),
             accept: accept(&config.scrape_protocols),
             accept_encoding: if config.enable_compression { "gzip" } else { "identity" },
             body_size_limit: config.body_size_limit,
+            room,
             current: Mutex::new(None),
         }
     }
 
-    /// Gets a page within `timeout`.
-    pub(crate) async fn get(&self, url: &str, timeout: Duration) -> Result<Body, ScrapeError> {
+    /// Gets a page within `timeout`, and what counts its bytes.
+    pub(crate) async fn get(&self, url: &str, timeout: Duration) -> Result<(Body, Hold), ScrapeError> {
         match tokio::time::timeout(timeout, self.follow(url, timeout)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(ScrapeError::Timeout { url: url.to_owned(), timeout: format!("{timeout:?}") }),
         }
     }
 
-    async fn follow(&self, url: &str, timeout: Duration) -> Result<Body, ScrapeError> {
+    async fn follow(&self, url: &str, timeout: Duration) -> Result<(Body, Hold), ScrapeError> {
         let bad = |reason: String| ScrapeError::Request { url: url.to_owned(), reason };
         let first = Url::parse(url).map_err(|error| bad(error.to_string()))?;
         let mut at = first.clone();
@@ -147,7 +150,7 @@ impl JobClient {
         Ok(())
     }
 
-    async fn read(&self, mut response: Response<Incoming>) -> Result<Body, ScrapeError> {
+    async fn read(&self, mut response: Response<Incoming>) -> Result<(Body, Hold), ScrapeError> {
         let status = response.status();
         if status != StatusCode::OK {
             let reason = status.canonical_reason().unwrap_or("");
@@ -159,7 +162,7 @@ impl JobClient {
         let (content_type, encoding) = (text(CONTENT_TYPE), text(CONTENT_ENCODING));
         // A compressed page is smaller than its limit; whether the page itself is shows when it is decompressed.
         let limit = effective_limit(self.body_size_limit);
-        let mut bytes = Vec::new();
+        let (mut bytes, mut hold) = (Vec::new(), self.room.hold());
         while let Some(frame) = response.body_mut().frame().await {
             let frame = frame.map_err(|error| ScrapeError::Request {
                 url: "the rest of the page".into(),
@@ -169,11 +172,12 @@ impl JobClient {
                 if (bytes.len() + data.len()) as u64 > limit {
                     return Err(ScrapeError::BodySizeLimit);
                 }
+                hold.make_room(&mut bytes, data.len())?;
                 bytes.extend_from_slice(data);
             }
         }
         bytes.shrink_to_fit();
-        Ok(Body { bytes: bytes.into(), is_gzip: encoding == "gzip", content_type })
+        Ok((Body { bytes: bytes.into(), is_gzip: encoding == "gzip", content_type }, hold))
     }
 
     fn client(&self, has_tls: bool) -> Result<HttpClient, ScrapeError> {

@@ -38,6 +38,17 @@ pub enum ScrapeError {
     /// The page is longer than `body_size_limit`.
     #[error("body size limit exceeded")]
     BodySizeLimit,
+    /// The page and what is made of it do not fit the memory that pages may hold.
+    #[error(
+        "the page needs {page} bytes and more, but pages may hold {limit} bytes together, a quarter of the memory \
+         budget; set sample_limit or body_size_limit, split the page, or raise the memory limit"
+    )]
+    Memory {
+        /// Bytes that the page asked for so far.
+        page: u64,
+        /// Bytes for all pages together.
+        limit: u64,
+    },
     /// The page is not what its `Content-Encoding` says.
     #[error("cannot decompress the page: {0}")]
     Encoding(String),

@@ -8,6 +8,7 @@ mod error;
 mod manager;
 mod metadata;
 pub mod relabel;
+mod room;
 mod scrape_loop;
 mod seen;
 mod stats;

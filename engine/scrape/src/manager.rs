@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::client::{JobClient, SharedClient};
 use crate::metadata::MetadataCache;
+use crate::room::Room;
 use crate::scrape_loop::ScrapeLoop;
 use crate::stats::Counters;
 use crate::target::{Target, resolve};
@@ -128,6 +129,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) metadata: MetadataCache,
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) room: Room,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -161,6 +163,7 @@ impl ScrapeManager {
         let slots = Arc::new(Semaphore::new(options.pages_at_once.max(1)));
         let shared = Shared {
             append,
+            room: Room::new(options.budget.clone()),
             options,
             counters: Counters::default(),
             metadata: MetadataCache::default(),
@@ -208,8 +211,8 @@ impl ScrapeManager {
         let keeps_state = old.as_ref().is_some_and(|old| decodes_alike(&old.config, &config));
         let (mut old_loops, client) = match old {
             Some(old) if keeps_loops => (old.loops, old.client),
-            Some(old) => (old.loops, Arc::new(JobClient::new(&config))),
-            None => (HashMap::new(), Arc::new(JobClient::new(&config))),
+            Some(old) => (old.loops, Arc::new(JobClient::new(&config, self.shared.room.clone()))),
+            None => (HashMap::new(), Arc::new(JobClient::new(&config, self.shared.room.clone()))),
         };
         let targets = resolved.active.len() as u64;
         let is_over_limit = config.target_limit > 0 && targets > config.target_limit;

@@ -12,6 +12,7 @@ use metricsstore_model::{
 use crate::body::{Body, StoredPage, check_content_type};
 use crate::metadata::{Collector, MetadataCache, MetadataList};
 use crate::relabel::relabel;
+use crate::room::Hold;
 use crate::seen::{DROPPED, REFUSED, Seen, TRACKED, rows_of, short};
 use crate::stats::Counters;
 use crate::target::Target;
@@ -19,6 +20,9 @@ use crate::{ScrapeConfig, ScrapeError};
 
 /// Ends the raw bytes of report series, so that no exposed series can have the same.
 const REPORT_MARK: u8 = 0xff;
+
+/// What a row takes while its page is written: the row, its sample, its key and flags.
+const ROW_BYTES: usize = size_of::<Row<'_>>() + size_of::<Sample>() + size_of::<u64>() + 4;
 
 /// The series that a scrape reports about itself, as raw bytes.
 const REPORT_SERIES: [&[u8]; 5] = [
@@ -83,13 +87,14 @@ impl Writer<'_> {
     pub(crate) fn scrape(
         &self,
         state: &mut TargetState,
-        response: Result<Body, ScrapeError>,
+        response: Result<(Body, Hold), ScrapeError>,
         timestamp_ms: i64,
         started: Instant,
     ) -> Result<(), ScrapeError> {
         let mut counts = Counts::default();
-        let result =
-            response.and_then(|body| self.write_page(state, &body, timestamp_ms, started, &mut counts));
+        let result = response.and_then(|(body, mut hold)| {
+            self.write_page(state, &body, &mut hold, timestamp_ms, started, &mut counts)
+        });
         let Err(error) = result else { return Ok(()) };
         if let ScrapeError::Append(_) = error {
             return Err(error);
@@ -130,11 +135,12 @@ impl Writer<'_> {
         &self,
         state: &mut TargetState,
         body: &Body,
+        hold: &mut Hold,
         timestamp_ms: i64,
         started: Instant,
         counts: &mut Counts,
     ) -> Result<(), ScrapeError> {
-        let text = body.text(self.config.body_size_limit)?;
+        let text = body.text(self.config.body_size_limit, hold)?;
         if !text.is_empty() {
             check_content_type(&body.content_type, self.config)?;
         }
@@ -144,11 +150,12 @@ impl Writer<'_> {
             honor_timestamps: self.config.honor_timestamps,
             expected_rows: state.seen.len(),
         };
+        // No row is shorter than a line.
+        let lines = text.split(|&byte| byte == b'\n').count();
+        hold.grow(lines * ROW_BYTES)?;
         let (mut rewritten, mut collector) = (Vec::new(), Collector::default());
         let page = Page::parse(&text, &mut rewritten, &options, |entry| collector.add(entry))
             .inspect_err(|error| counts.scraped = error.samples as usize)?;
-        let row_bytes = size_of::<Row<'_>>() + size_of::<Sample>();
-        let _held = Held::new(self.budget, text.len() + page.rows.len() * row_bytes);
         let mut flags = self.judge(state, &page, counts)?;
         let keys: Vec<u64> = page.rows.iter().map(|row| short(row.key)).collect();
 
@@ -172,7 +179,7 @@ impl Writer<'_> {
         self.counters.count_written(verdicts.written);
         state.has_reported = true;
         if !state.seen.is_same(&keys, &flags) {
-            state.seen = Seen::new(keys, flags, StoredPage::new(body, &text));
+            state.seen = Seen::new(keys, flags, StoredPage::new(body, &text, hold));
             state.held = Some(Held::new(self.budget, state.seen.bytes()));
         }
         if let Some(metadata) = self.metadata.list(&collector, &state.metadata) {

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Response;
+use metricsstore_budget::{Budget, Part};
 use metricsstore_contract::PromDuration;
 use metricsstore_model::is_stale;
 use metricsstore_scrape::{
@@ -184,6 +185,27 @@ async fn limits_fail_the_scrape() {
     };
     let error = scrape_once(two, with_two_targets).await.1;
     assert_eq!(error, "target_limit exceeded (number of targets: 2, limit: 1)");
+}
+
+#[tokio::test]
+async fn a_page_that_does_not_fit_the_memory_fails_and_leaves_nothing() {
+    // A long text, and a short one whose many rows take more than it.
+    let long = || page(&format!("# {}\na 1\n", "x".repeat(300_000)));
+    let rows = || page(&"a 1\n".repeat(20_000));
+    for reply in [long, rows] as [fn() -> support::Reply; 2] {
+        let mut options = ScrapeOptions::new(7);
+        options.budget = Budget::new(1 << 20);
+        let (budget, store) = (options.budget.clone(), Arc::new(MemoryStore::default()));
+        let manager = ScrapeManager::new(store.clone(), options);
+        manager.apply(vec![job(&serve(move |_| reply()).await)]);
+        store.wait_for_scrapes(&of_job("up"), 2).await;
+        manager.stop().await;
+        assert_eq!(store.values(&of_job("up"))[0], Some(0.0));
+        let error = manager.targets().active.remove(0).last_error;
+        assert!(error.contains("pages may hold 262144 bytes together"), "{error}");
+        assert!(store.values(&of_job("a")).is_empty());
+        assert_eq!(budget.part(Part::Ingest), 0);
+    }
 }
 
 #[tokio::test]
