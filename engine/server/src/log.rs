@@ -15,7 +15,9 @@ pub fn start(level: Level, json: bool) {
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_target(false)
-        .with_ansi(false);
+        .with_ansi(false)
+        // Complaining about a log that cannot be written goes to the same closed pipe, and panics there.
+        .log_internal_errors(false);
     if json {
         builder.json().flatten_event(true).init();
     } else {

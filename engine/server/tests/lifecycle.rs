@@ -145,3 +145,18 @@ fn without_configuration_the_engine_scrapes_itself() {
         engine.value("up{job=\"metricsstore\"}", &now.to_string()).as_deref() == Some("1")
     });
 }
+
+#[test]
+fn a_log_that_nobody_reads_any_more_does_not_end_the_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = support::command(dir.path(), &["--web.listen-address=127.0.0.1:0"]).spawn().unwrap();
+    // The pipe closes: from now on every line fails to be written.
+    drop(child.stderr.take());
+    wait_for("the lock", || dir.path().join("data/lock").exists());
+    let pid = rustix::process::Pid::from_child(&child);
+    wait_for("the end", || {
+        let _ = rustix::process::kill_process(pid, Signal::TERM);
+        child.try_wait().unwrap().is_some()
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
