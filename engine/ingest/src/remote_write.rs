@@ -206,9 +206,6 @@ impl<'b> Request<'b, '_> {
             match field {
                 Field { number: 1, .. } => {
                     self.read_series(body, reader.message(field)?)?;
-                    if self.samples.len() > MAX_SAMPLES {
-                        return Err(DecodeError::TooManySamples);
-                    }
                 }
                 Field { number: 3, .. } => {
                     self.extras.metadata_ignored += 1;
@@ -220,7 +217,7 @@ impl<'b> Request<'b, '_> {
         Ok(())
     }
 
-    fn read_series(&mut self, body: &'b [u8], mut series: Reader<'b>) -> Result<(), Malformed> {
+    fn read_series(&mut self, body: &'b [u8], mut series: Reader<'b>) -> Result<(), DecodeError> {
         let first_sample = self.samples.len() as u32;
         let mut labels = series.position()..series.position();
         let mut gathered_from = None;
@@ -241,6 +238,8 @@ impl<'b> Request<'b, '_> {
                         self.gathered.extend_from_slice(&body[encoded]);
                     }
                 }
+                // Judged one by one: an empty sample takes two bytes in the request and many more here.
+                2 if self.samples.len() == MAX_SAMPLES => return Err(DecodeError::TooManySamples),
                 2 => self.samples.push(read_sample(series.message(field)?)?),
                 3 => {
                     self.extras.exemplars_ignored += 1;

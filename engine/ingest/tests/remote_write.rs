@@ -1,7 +1,9 @@
 //! Remote write 1.0 against hand-encoded requests and arbitrary bytes.
 #![allow(clippy::unwrap_used)]
 
-use metricsstore_ingest::remote_write::{DecodeError, Decoder, Extras, MAX_DECODED_BYTES, decoded_len};
+use metricsstore_ingest::remote_write::{
+    DecodeError, Decoder, Extras, MAX_DECODED_BYTES, MAX_SAMPLES, decoded_len,
+};
 use metricsstore_model::{LabelBuf, LabelError, Origin};
 use proptest::prelude::*;
 
@@ -228,4 +230,15 @@ fn time_per_row() {
         best = best.min(start.elapsed().as_nanos() as f64 / rows as f64);
     }
     println!("{best:.0} ns per row of {} bytes", request.len() / 5000);
+}
+
+#[test]
+fn one_series_holds_no_more_samples_than_a_request_may() {
+    let mut decoder = Decoder::new(7);
+    // An empty sample takes two bytes.
+    let empties = |count: usize| vec![[0x12, 0x00]; count].concat();
+    let most = series(&[label(b"__name__", b"a"), empties(MAX_SAMPLES)]);
+    assert_eq!(decode_with(&mut decoder, &most).unwrap().0[0].1.len(), MAX_SAMPLES);
+    let more = series(&[label(b"__name__", b"a"), empties(MAX_SAMPLES + 1)]);
+    assert_eq!(decode_with(&mut decoder, &more), Err(DecodeError::TooManySamples));
 }
