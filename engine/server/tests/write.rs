@@ -88,6 +88,23 @@ fn status_codes_of_remote_write_are_those_of_the_specification() {
 }
 
 #[test]
+fn a_request_that_never_fits_the_budget_is_refused_at_once_and_not_to_be_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = empty_config(dir.path());
+    let engine = Engine::start(dir.path(), &[RECEIVER, &config, "--memory.budget=96Mi"]);
+    let began = std::time::Instant::now();
+    // 24 MiB of one byte, as a bomb would be: a sixth of the budget is 16 MiB.
+    let bomb = snap::raw::Encoder::new().compress_vec(&vec![b'x'; 24 << 20]).unwrap();
+    let answer = engine.write(&bomb);
+    assert_eq!(answer.status, 413, "{}", answer.text());
+    assert!(answer.text().contains("send smaller requests"), "{}", answer.text());
+    assert!(began.elapsed() < std::time::Duration::from_secs(5));
+    // What decodes to more than first reserved but fits is read.
+    let small = snap::raw::Encoder::new().compress_vec(&vec![b'\n'; 1 << 20]).unwrap();
+    assert_eq!(engine.write(&small).status, 400);
+}
+
+#[test]
 fn with_replicas_only_the_pods_own_name_takes_writes() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = dir.path().join("engine.yaml");

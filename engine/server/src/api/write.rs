@@ -184,14 +184,14 @@ async fn write_inner(app: &Arc<App>, request: Request<Body>) -> Result<(), Refus
     };
     let body = read_body(request.into_body(), length).await?;
     let more = decoded_len(&body).map_err(|error| undecodable(app, &error.to_string()))?;
-    let top_up = reserve_rest(app, more, length).await?;
+    let reservation = reserve_decoded(app, more, length, reservation).await?;
     let worker = app.writes.workers.clone().acquire_owned();
     let Ok(Ok(worker)) = tokio::time::timeout(WAIT, worker).await else {
         return Err(retry(app, "busy: too many requests are being written, retry after 1s", 1));
     };
     let task_app = app.clone();
     let task = tokio::task::spawn_blocking(move || {
-        let _held = (reservation, top_up, worker);
+        let _held = (reservation, worker);
         task_app.writes.decode(&body, origin, |batch, extras| {
             store.append(batch, Acknowledge::Durable).map(|verdicts| judge(batch, extras, &verdicts))
         })
@@ -313,17 +313,29 @@ async fn read_body(mut body: Body, length: usize) -> Result<Bytes, Refused> {
         .unwrap_or_else(|_| Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")))
 }
 
-/// Highly compressed bodies decode to more than was reserved; the difference is reserved now.
-async fn reserve_rest(app: &App, decoded: usize, length: usize) -> Result<Option<Reservation>, Refused> {
+/// Highly compressed bodies decode to more than was reserved: all of it is reserved anew then, because two requests
+/// that keep one part while they wait for another may wait for each other.
+async fn reserve_decoded(
+    app: &App,
+    decoded: usize,
+    length: usize,
+    reservation: Reservation,
+) -> Result<Reservation, Refused> {
     let needed = length + decoded + decoded / 2;
-    let missing = needed.saturating_sub(length * RESERVED_PER_BYTE);
-    if missing == 0 {
-        return Ok(None);
+    if needed <= length * RESERVED_PER_BYTE {
+        return Ok(reservation);
     }
-    match app.writes.reserve(missing).await {
-        Some(reservation) => Ok(Some(reservation)),
-        None => Err(retry(app, "busy: too many requests are being written, retry after 1s", 1)),
+    drop(reservation);
+    let room = app.writes.room_kib.load(Relaxed) as usize * 1024;
+    if needed > room {
+        let message = format!(
+            "the request decompresses to {decoded} bytes and needs {needed}, but requests may hold {room} bytes under \
+             this memory budget; send smaller requests"
+        );
+        return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
+    let busy = || retry(app, "busy: too many requests are being written, retry after 1s", 1);
+    app.writes.reserve(needed).await.ok_or_else(busy)
 }
 
 /// What was refused of a request.
