@@ -5,15 +5,6 @@ use metricsstore_budget::{Budget, Level, Part};
 use metricsstore_model::AppendError;
 use metricsstore_vfs::Space;
 
-const REFUSE_WRITES_PERCENT: u64 = 97;
-/// Percent of the budget from which each level holds.
-const LEVELS: [(u64, Level); 5] = [
-    (REFUSE_WRITES_PERCENT, Level::RefuseWrites),
-    (93, Level::RefuseSeries),
-    (88, Level::RefuseQueries),
-    (80, Level::SealEarly),
-    (70, Level::Shrink),
-];
 /// This share of all series' state may exist twice while a seal runs.
 const SEALING_SHARE: u64 = 4;
 /// Room beyond the head's payload that a seal needs to free the log again; writes end above it.
@@ -47,17 +38,12 @@ impl Ladder {
     }
 
     pub(crate) fn level(&self) -> Level {
-        let (used, limit) = (u128::from(self.budget.counted()), u128::from(self.budget.limit()));
-        let counted = LEVELS
-            .iter()
-            .find(|&&(percent, _)| used * 100 >= limit * u128::from(percent))
-            .map_or(Level::Normal, |&(_, level)| level);
-        counted.max(self.told())
+        Level::Normal.next(self.budget.counted(), self.budget.limit()).max(self.told())
     }
 
     fn told(&self) -> Level {
         let told = self.told.load(Relaxed);
-        LEVELS.iter().map(|&(_, level)| level).find(|&level| level as u8 == told).unwrap_or(Level::Normal)
+        Level::ALL.into_iter().find(|&level| level as u8 == told).unwrap_or(Level::Normal)
     }
 
     /// Takes note of the space left; writes stop while the head's payload can still be sealed.
@@ -83,8 +69,8 @@ impl Ladder {
             return Ok(());
         }
         let limit = self.budget.limit().max(1);
-        let percent =
-            (u128::from(self.budget.counted()) * 100 / u128::from(limit)).max(REFUSE_WRITES_PERCENT.into());
+        let counted = (u128::from(self.budget.counted()) * 100 / u128::from(limit)) as u64;
+        let percent = counted.max(Level::RefuseWrites.threshold_percent());
         Err(busy(format!("memory budget {}Mi is {percent}% used", limit >> 20)))
     }
 
@@ -92,9 +78,8 @@ impl Ladder {
     /// stop the writes of those that exist.
     pub(crate) fn admits_series(&self) -> bool {
         let sealing = self.budget.counted() + self.budget.part(Part::SeriesState) / SEALING_SHARE;
-        let limit = u128::from(self.budget.limit());
         self.level() < Level::RefuseSeries
-            && u128::from(sealing) * 100 < limit * u128::from(REFUSE_WRITES_PERCENT)
+            && Level::Normal.next(sealing, self.budget.limit()) < Level::RefuseWrites
     }
 }
 
