@@ -60,7 +60,8 @@ fn a_128_mebibyte_pod_keeps_what_it_took_and_refuses_what_is_too_much() {
         metrics.lines().find(|line| line.starts_with("metricsstore_refused_total{reason=\"new_series\"}"));
     assert!(refused.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");
 
-    let held = held_without_gaps(&store);
+    let last_round = if known > 0 { ROUNDS } else { ROUNDS - 1 };
+    let held = held_without_gaps(&store, start_ms + last_round as i64 * INTERVAL_MS);
     assert!(held >= TARGETS / READ_BACK * SERIES_PER_TARGET, "{held} series held of every fifth target");
     store.wait_for("metricsstore", "main", "the refusals in status", |store| {
         store["status"]["conditions"].to_string().contains("refus")
@@ -157,7 +158,7 @@ fn working_set(group: &Path) -> u64 {
 }
 
 /// Series that are there, after checking that each has a sample of every round since its first.
-fn held_without_gaps(store: &Store) -> usize {
+fn held_without_gaps(store: &Store, last_ms: i64) -> usize {
     let mut held = 0;
     for target in (0..TARGETS).step_by(READ_BACK) {
         let query = format!("{{instance=\"{}\"}}[10m]", Population::instance(target));
@@ -172,6 +173,7 @@ fn held_without_gaps(store: &Store) -> usize {
                 .collect();
             let gap = times.windows(2).find(|pair| pair[1] - pair[0] != INTERVAL_MS);
             assert!(gap.is_none(), "gap {gap:?} in {}", row["metric"]);
+            assert_eq!(times.last(), Some(&last_ms), "{} ends early", row["metric"]);
         }
         held += rows.len();
     }

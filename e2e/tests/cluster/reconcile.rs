@@ -41,16 +41,20 @@ fn the_same_quantities_in_other_words_change_nothing() {
 fn drift_on_a_child_is_repaired() {
     let store = Store::ready("reconcile-drift", &small());
     let before = store.incarnation();
+    let mark = Mark::now().unwrap();
     let port = json!({"spec": {"ports": [{"name": "web", "port": 1234, "targetPort": 1234}]}});
     store.kubectl.patch(&store.namespace, "service/main", &port).unwrap();
     store.wait_for("service", "main", "the port as it was", |service| {
         let ports = service["spec"]["ports"].as_array();
         ports.is_some_and(|ports| ports.iter().any(|port| port["port"] == 9090))
     });
-    store.text(&["delete", "configmap", &config_map(&store)]);
-    store.wait_for("configmap", &config_map(&store), "the ConfigMap again", |_| true);
+    let name = config_map(&store);
+    store.text(&["delete", "configmap", &name]);
+    store.wait_for("configmap", &name, "the ConfigMap again", |_| true);
     store.wait_ready();
     assert_eq!(store.incarnation(), before);
+    // Where writes are expected they are found: none elsewhere means that none were sent.
+    assert!(!writes(&mark, &store).is_empty(), "the repair is not in the audit log");
 }
 
 #[test]
