@@ -46,6 +46,10 @@ fn try_copy(files: &dyn Files, dir: &Path, path: &Path) -> io::Result<()> {
     if files.exists(&target)? {
         return Ok(());
     }
+    // Files are never changed once they are damaged: a second name keeps one even where no space is left for a copy.
+    if files.hard_link(path, &target).is_ok() {
+        return files.sync_dir(&quarantine);
+    }
     let source = files.open(path)?;
     let length = source.len()?;
     let copy = files.create(&target)?;
