@@ -98,6 +98,9 @@ pub struct MetricsStoreSpec {
 pub struct LocalRef {
     /// Its name.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')").message(
+        "name is not the name of an object: write small letters, digits, '-' and '.', for example regcred"
+    ))]
     pub name: String,
 }
 
@@ -122,13 +125,13 @@ pub struct Resources {
 #[serde(rename_all = "camelCase")]
 pub struct Requests {
     /// Processors, such as 500m or 2.
-    #[x_kube(validation = Rule::new("isQuantity(string(self))").message(
-        "spec.resources.requests.cpu is not a quantity: write for example 500m or 2"
+    #[x_kube(validation = Rule::new("isQuantity(string(self)) && !quantity(string(self)).isLessThan(quantity('0'))").message(
+        "spec.resources.requests.cpu is not a quantity of 0 or more: write for example 500m or 2"
     ))]
     pub cpu: Option<Amount>,
     /// Bytes, such as 1Gi.
-    #[x_kube(validation = Rule::new("isQuantity(string(self))").message(
-        "spec.resources.requests.memory is not a quantity: write for example 1Gi"
+    #[x_kube(validation = Rule::new("isQuantity(string(self)) && !quantity(string(self)).isLessThan(quantity('0'))").message(
+        "spec.resources.requests.memory is not a quantity of 0 or more: write for example 1Gi"
     ))]
     pub memory: Option<Amount>,
 }
@@ -143,8 +146,8 @@ pub struct Limits {
     ))]
     pub cpu: Option<Amount>,
     /// Bytes, at least 128Mi. The engine's memory budget is worked out from it.
-    #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('128Mi')) >= 0").message(
-        "spec.resources.limits.memory must be a quantity of at least 128Mi: write for example memory: 1Gi"
+    #[x_kube(validation = Rule::new("isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('128Mi')) >= 0 && quantity(string(self)).isLessThan(quantity('1Ei'))").message(
+        "spec.resources.limits.memory must be a quantity of at least 128Mi, and below 1Ei: write for example memory: 1Gi"
     ))]
     pub memory: Option<Amount>,
 }
@@ -155,8 +158,8 @@ pub struct Limits {
 pub struct Memory {
     /// A share of the limit (`90%`, the default) or a quantity (`512Mi`). 32Mi below the limit always stay free.
     #[x_kube(validation = Rule::new(
-        "string(self).endsWith('%') ? string(self).matches('^(100(\\\\.0{1,2})?|[1-9][0-9]?(\\\\.[0-9]{1,2})?)%$') : isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))"
-    ).message("spec.memory.budget is a share of the limit from 1% to 100% or a quantity: write for example 90% or 512Mi"))]
+        "string(self).endsWith('%') ? string(self).matches('^(100(\\\\.0{1,2})?|[1-9][0-9]?(\\\\.[0-9]{1,2})?)%$') : isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('32Mi')) >= 0"
+    ).message("spec.memory.budget is a share of the limit from 1% to 100% or a quantity of at least 32Mi: write for example 90% or 512Mi"))]
     pub budget: Option<Amount>,
 }
 
@@ -241,9 +244,15 @@ pub struct ScrapeConfig {
 pub struct KeyRef {
     /// The object's name.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')").message(
+        "name is not the name of an object: write small letters, digits, '-' and '.', for example my-targets"
+    ))]
     pub name: String,
     /// The key of its data.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[-._a-zA-Z0-9]+$')").message(
+        "key is not a key of a Secret or a ConfigMap: write letters, digits, '-', '_' and '.', for example scrape.yaml"
+    ))]
     pub key: String,
 }
 

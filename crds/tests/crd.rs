@@ -94,6 +94,13 @@ fn a_refusal_says_the_line_to_write() {
         (with("memory: { budget: 0% }"), "90% or 512Mi"),
         (with("memory: { budget: 101% }"), "90% or 512Mi"),
         (with("memory: { budget: most }"), "90% or 512Mi"),
+        // The sign of the share was forgotten: not ninety bytes.
+        (with("memory: { budget: 90 }"), "90% or 512Mi"),
+        (memory("1Ei"), "below 1Ei"),
+        (with("scrape: { configs: [{ secret: { name: ../../other/secrets/a, key: b } }] }"), "for example my-targets"),
+        (with("scrape: { configs: [{ configMap: { name: a?x=y, key: b } }] }"), "for example my-targets"),
+        (with("scrape: { configs: [{ secret: { name: a, key: ../b } }] }"), "for example scrape.yaml"),
+        (with("imagePullSecrets: [{ name: A_b }]"), "for example regcred"),
         (with("retention: { time: 15 }").replace("15", "'15'"), "15d"),
         (with("retention: { time: 0d }"), "15d"),
         (with("scrape: { interval: 1.5s }"), "15s or 1m"),

@@ -152,8 +152,20 @@ fn owned_pods(pods: Vec<Pod>, statefulset: Option<&StatefulSet>) -> Vec<Pod> {
     pods
 }
 
+/// Whether an object can have this name. Anything else would be a part of the request's path.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.starts_with(plain)
+        && name.ends_with(plain)
+        && name.chars().all(|c| plain(c) || matches!(c, '-' | '.'))
+}
+
 async fn piece(ctx: &Context, namespace: &str, source: Source) -> Result<Piece, Error> {
     let (kind, name) = (source.kind.word(), &source.name);
+    if !is_name(name) {
+        let problem = format!("no {kind} can have the name {name:?}: correct spec.scrape.configs");
+        return Ok(Piece { source, content: Err(problem) });
+    }
     let content = match source.kind {
         SourceKind::Secret => {
             let api: Api<Secret> = Api::namespaced(ctx.client.clone(), namespace);
@@ -188,4 +200,17 @@ async fn ask(ctx: &Context, pods: &[Pod]) -> BTreeMap<String, Result<RuntimeInfo
         Some(async move { (pod.name_any(), ctx.engines.runtime_info(&address).await) })
     });
     join_all(asked).await.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_are_asked_for() {
+        assert!(is_name("a") && is_name("my-targets.v2") && is_name("0"));
+        for path in ["", "..", "../../other/secrets/a", "a/status", "a?watch=true", "A", "a.", "-a"] {
+            assert!(!is_name(path), "{path}");
+        }
+    }
 }

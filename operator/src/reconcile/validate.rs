@@ -4,8 +4,11 @@
 //! the rules.
 
 use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
-use metricsstore_contract::{BudgetPolicy, PromDuration, Quantity, ThreadRule, sizing};
+use metricsstore_contract::{Budget, BudgetPolicy, PromDuration, Quantity, ThreadRule, sizing};
 use metricsstore_crds::{Amount, MetricsStore, Receiver};
+
+/// With less, an engine would refuse its first series.
+const MIN_BUDGET_BYTES: u64 = 32 << 20;
 
 /// Why a spec, or what it comes to, is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -107,7 +110,7 @@ pub fn validate(store: &MetricsStore, own_image: &str) -> Result<Valid, Refusal>
             .collect(),
         replicas: replicas(store)?,
         resources,
-        budget: budget(store)?,
+        budget: budget(store, resources.limit_memory.floor_units())?,
         threads: ThreadRule::new(threads(store)?, resources.limit_cpu, resources.request_cpu),
         retention: duration(
             "retention.time",
@@ -154,6 +157,10 @@ fn resources(store: &MetricsStore) -> Result<ContainerResources, Refusal> {
     if limit_memory.floor_units() < sizing::MIN_LIMIT_BYTES {
         return Err(refuse(format!("spec.resources.limits.memory is {memory}: set 128Mi or more")));
     }
+    // From an exbibyte on, a control group's limit means that there is none.
+    if limit_memory.floor_units() >= 1 << 60 {
+        return Err(refuse(format!("spec.resources.limits.memory is {memory}: set less than 1Ei")));
+    }
     let optional =
         |field: &str, amount: &Option<Amount>| amount.as_ref().map(|a| quantity(field, a)).transpose();
     let limit_cpu = optional("resources.limits.cpu", &limits.cpu)?;
@@ -173,11 +180,20 @@ fn replicas(store: &MetricsStore) -> Result<i32, Refusal> {
     }
 }
 
-fn budget(store: &MetricsStore) -> Result<BudgetPolicy, Refusal> {
-    match store.spec.memory.as_ref().and_then(|memory| memory.budget.as_ref()) {
-        None => Ok(BudgetPolicy::default()),
-        Some(text) => text.0.parse().map_err(|error| refuse(format!("spec.memory.budget: {error}"))),
+/// The share of a limit, or the quantity, must come to something that an engine can work with.
+fn budget(store: &MetricsStore, limit: u64) -> Result<BudgetPolicy, Refusal> {
+    let Some(text) = store.spec.memory.as_ref().and_then(|memory| memory.budget.as_ref()) else {
+        return Ok(BudgetPolicy::default());
+    };
+    let policy = text.0.parse().map_err(|error| refuse(format!("spec.memory.budget: {error}")))?;
+    let bytes = Budget::new(policy, limit).bytes;
+    if bytes < MIN_BUDGET_BYTES {
+        return Err(refuse(format!(
+            "spec.memory.budget {text} comes to {bytes} bytes, and an engine needs 32Mi: leave it out for 90%, or raise \
+             resources.limits.memory"
+        )));
     }
+    Ok(policy)
 }
 
 fn threads(store: &MetricsStore) -> Result<Option<u32>, Refusal> {
@@ -266,6 +282,9 @@ mod tests {
                 "write 0 (hibernated, claims kept) to 9",
             ),
             ("resources: { limits: { memory: 1Gi } }, memory: { budget: 200% }", "write 1% to 100%"),
+            ("resources: { limits: { memory: 1Gi } }, memory: { budget: 90 }", "comes to 90 bytes"),
+            ("resources: { limits: { memory: 1Gi } }, memory: { budget: 1% }", "leave it out for 90%"),
+            ("resources: { limits: { memory: 9Ei } }", "set less than 1Ei"),
             ("resources: { limits: { memory: 1Gi } }, cpu: { threads: 0 }", "write 1 to 256"),
             ("resources: { limits: { memory: 1Gi } }, retention: { time: 1x }", "for example 15d"),
         ] {
