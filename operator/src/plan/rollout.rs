@@ -61,7 +61,14 @@ pub fn next_step(statefulset: &StatefulSet, pods: &[Pod]) -> Step {
         ));
     }
     if (pods.len() as i64) < i64::from(wanted) {
-        return Step::Wait(format!("{} of {wanted} pods exist", pods.len()));
+        // A quota, an admission rule or a priority class that does not exist is told to the StatefulSet alone.
+        let (name, namespace) = (&statefulset.metadata.name, &statefulset.metadata.namespace);
+        return Step::Wait(format!(
+            "{} of {wanted} pods exist; if this lasts, `kubectl describe statefulset {} -n {}` says why",
+            pods.len(),
+            name.as_deref().unwrap_or_default(),
+            namespace.as_deref().unwrap_or_default()
+        ));
     }
     match stale.last() {
         Some((pod, why)) => Step::Evict(replacement(pod, why)),
