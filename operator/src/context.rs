@@ -49,6 +49,12 @@ impl Context {
         FIRST_PAUSE.saturating_mul(2_u32.saturating_pow((*count - 1).min(16))).min(LONGEST_PAUSE)
     }
 
+    /// How many errors of a store there were in a row.
+    pub fn failures_in_a_row(&self, namespace: &str, name: &str) -> u32 {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.get(&(namespace.to_owned(), name.to_owned())).copied().unwrap_or(0)
+    }
+
     /// Forgets the errors of a store.
     pub fn succeeded(&self, namespace: &str, name: &str) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,6 +28,8 @@ pub type Guarded = DeserializeGuard<MetricsStore>;
 
 /// Shorter than what load balancers allow an idle connection.
 const WATCH_SECONDS: u32 = 200;
+/// So many failures in a row pass by themselves (a conflict, a time-out); the next is told on the store.
+const SILENT_FAILURES: u32 = 2;
 /// How often the API is asked for while the CRD is not there.
 const CRD_PAUSE: Duration = Duration::from_secs(5);
 
@@ -136,6 +138,11 @@ async fn reconcile_one(store: Arc<Guarded>, ctx: Arc<Context>) -> Result<Action,
     let started = Instant::now();
     let result = Box::pin(reconcile::reconcile(&ctx, &namespace, &name)).await;
     ctx.metrics.reconciled(started.elapsed(), result.as_ref().err().map(Error::label));
+    if let Err(error) = &result
+        && ctx.failures_in_a_row(&namespace, &name) >= SILENT_FAILURES
+    {
+        reconcile::report_failure(&ctx, &namespace, &name, error).await;
+    }
     let again = result?;
     ctx.succeeded(&namespace, &name);
     Ok(again.map_or_else(Action::await_change, Action::requeue))

@@ -47,6 +47,15 @@ impl Error {
         move |source| Error::Write { what: what.clone(), source: Box::new(source) }
     }
 
+    /// For the store's status: what, and where a right is missing, the cure.
+    pub fn told(&self) -> String {
+        match self {
+            Error::Read { what, source } => told(what, "read", source),
+            Error::Write { what, source } => told(what, "written", source),
+            other => other.to_string(),
+        }
+    }
+
     /// The value of the metric's `error` label.
     pub fn label(&self) -> &'static str {
         match self {
@@ -56,5 +65,16 @@ impl Error {
             Error::Encode(_) => "encode",
             Error::Random(_) => "random",
         }
+    }
+}
+
+fn told(what: &str, done: &str, source: &kube::Error) -> String {
+    match source {
+        kube::Error::Api(status) if status.code == 403 => format!(
+            "{what} could not be {done}: {}; grant it in the operator's ClusterRole (helm upgrade restores the chart's)",
+            status.message
+        ),
+        kube::Error::Api(status) => format!("{what} could not be {done}: {}", status.message),
+        other => format!("{what} could not be {done}: {other}"),
     }
 }

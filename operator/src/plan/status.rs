@@ -3,7 +3,9 @@
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use metricsstore_contract::RuntimeInfo;
-use metricsstore_crds::{Effective, EffectiveRetention, Endpoints, MetricsStoreStatus, Summary};
+use metricsstore_crds::{
+    Effective, EffectiveRetention, Endpoints, MetricsStore, MetricsStoreStatus, Summary,
+};
 
 use super::rollout::{self, Step};
 use super::{Plan, names, settle};
@@ -54,7 +56,12 @@ pub fn status(outcome: &Outcome) -> MetricsStoreStatus {
     let name = seen.store.metadata.name.as_deref().unwrap_or_default();
     MetricsStoreStatus {
         observed_generation: seen.store.metadata.generation,
-        conditions: Some(dated(verdicts(outcome, ready, wanted), before.conditions, outcome)),
+        conditions: Some(dated(
+            verdicts(outcome, ready, wanted),
+            before.conditions,
+            seen.store.metadata.generation,
+            &outcome.now,
+        )),
         replicas: Some(count(seen.pods.len())),
         ready_replicas: Some(count(ready)),
         updated_replicas: Some(count(updated)),
@@ -76,6 +83,31 @@ pub fn status(outcome: &Outcome) -> MetricsStoreStatus {
     }
 }
 
+/// The status of a store whose reconciles end early because of `why`: what was last known, and that it is tried again.
+pub fn failing(store: &MetricsStore, why: &str, now: &Time) -> MetricsStoreStatus {
+    let before = store.status.clone().unwrap_or_default();
+    let message = format!("{why}. It is tried again; pods keep running as they are");
+    let verdicts = vec![
+        Verdict::new("Ready", false, "ReconcileFailing", message.clone()),
+        Verdict::new("Reconciling", true, "ReconcileFailing", message),
+        Verdict::new("Stalled", false, "ReconcileFailing", "the operator tries again by itself"),
+    ];
+    let generation = store.metadata.generation;
+    let mut conditions = dated(verdicts, before.conditions.clone(), generation, now);
+    let said = |old: &Condition| conditions.iter().any(|condition| condition.type_ == old.type_);
+    let kept: Vec<Condition> = before.conditions.into_iter().flatten().filter(|old| !said(old)).collect();
+    conditions.extend(kept);
+    // What the sampler writes stays its own.
+    let summary = before.summary.map(|summary| Summary { series: None, disk: None, ..summary });
+    MetricsStoreStatus {
+        observed_generation: generation,
+        conditions: Some(conditions),
+        summary,
+        usage: None,
+        ..before
+    }
+}
+
 fn count(pods: usize) -> i32 {
     i32::try_from(pods).unwrap_or(i32::MAX)
 }
@@ -86,7 +118,9 @@ fn applied<'a>(outcome: &Outcome<'a>) -> Option<&'a StatefulSetSpec> {
 
 fn wanted_replicas(outcome: &Outcome) -> i32 {
     let applied = applied(outcome).and_then(|spec| spec.replicas);
-    outcome.valid.ok().map(|valid| valid.replicas).or(applied).unwrap_or(0)
+    // Of a spec that was never carried out, it still says how many are missing.
+    let asked = || outcome.seen.store.spec.replicas.unwrap_or(1);
+    outcome.valid.ok().map(|valid| valid.replicas).or(applied).unwrap_or_else(asked)
 }
 
 fn engines<'a>(outcome: &Outcome<'a>) -> impl Iterator<Item = (&'a String, &'a RuntimeInfo)> {
@@ -252,7 +286,12 @@ fn refusing(outcome: &Outcome) -> Option<Verdict> {
 }
 
 /// Transition times are kept while a condition's status stays the same.
-fn dated(verdicts: Vec<Verdict>, before: Option<Vec<Condition>>, outcome: &Outcome) -> Vec<Condition> {
+fn dated(
+    verdicts: Vec<Verdict>,
+    before: Option<Vec<Condition>>,
+    generation: Option<i64>,
+    now: &Time,
+) -> Vec<Condition> {
     let before = before.unwrap_or_default();
     let date = |verdict: Verdict| {
         let status = if verdict.holds { "True" } else { "False" };
@@ -264,9 +303,8 @@ fn dated(verdicts: Vec<Verdict>, before: Option<Vec<Condition>>, outcome: &Outco
             reason: verdict.reason,
             // The API server takes 32768 characters; nobody reads more than this.
             message: verdict.message.chars().take(2048).collect(),
-            observed_generation: outcome.seen.store.metadata.generation,
-            last_transition_time: old
-                .map_or_else(|| outcome.now.clone(), |old| old.last_transition_time.clone()),
+            observed_generation: generation,
+            last_transition_time: old.map_or_else(|| now.clone(), |old| old.last_transition_time.clone()),
         }
     };
     verdicts.into_iter().map(date).collect()

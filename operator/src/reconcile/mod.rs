@@ -21,6 +21,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 
 pub use apply::Applied;
 pub use observe::{Existing, Piece, Seen, Source, SourceKind, sources};
+pub use report::report_failure;
 pub use validate::{ContainerResources, Placement, Refusal, Valid, validate};
 
 /// How soon to look again while something is under way; most of what matters wakes us anyway.
@@ -107,36 +108,40 @@ enum Taken {
 }
 
 fn taken_name(seen: &Seen) -> Option<Taken> {
-    fn check<K: Resource<DynamicType = ()>>(child: Option<&K>, uid: &str) -> Option<Taken> {
+    fn check<K: Resource<DynamicType = ()>>(child: Option<&K>, store: &str, uid: &str) -> Option<Taken> {
         let child = child?;
         let owners = child.owner_references();
         if owners.iter().any(|owner| owner.uid == uid) {
             return None;
         }
         let (kind, name) = (K::kind(&()), child.name_any());
-        if owners.iter().any(|owner| owner.kind == "MetricsStore")
-            || child.meta().deletion_timestamp.is_some()
-        {
+        let owner = owners.iter().find(|owner| owner.kind == "MetricsStore");
+        if owner.is_some_and(|owner| owner.name == store) || child.meta().deletion_timestamp.is_some() {
             return Some(Taken::ForNow(format!(
                 "{kind} {name} of a deleted store of this name is being removed"
             )));
         }
-        Some(Taken::ByAnother(Refusal::new(
-            "NameInUse",
-            format!(
+        let message = match owner {
+            // The store `a` has a Service `a-pods`, and so would a store `a-pods`.
+            Some(owner) => {
+                format!("{kind} {name} belongs to the store {}: give one of the two another name", owner.name)
+            }
+            None => format!(
                 "{kind} {name} exists and is not this store's: delete it, or give the store another name"
             ),
-        )))
+        };
+        Some(Taken::ByAnother(Refusal::new("NameInUse", message)))
     }
     let uid = seen.store.metadata.uid.as_deref().unwrap_or_default();
+    let store = seen.store.metadata.name.as_deref().unwrap_or_default();
     let Existing { service_account, ops, scrape, config_map, web, pods, statefulset } = &seen.existing;
-    check(service_account.as_ref(), uid)
-        .or_else(|| check(ops.as_ref(), uid))
-        .or_else(|| check(scrape.as_ref(), uid))
-        .or_else(|| check(config_map.as_ref(), uid))
-        .or_else(|| check(web.as_ref(), uid))
-        .or_else(|| check(pods.as_ref(), uid))
-        .or_else(|| check(statefulset.as_ref(), uid))
+    check(service_account.as_ref(), store, uid)
+        .or_else(|| check(ops.as_ref(), store, uid))
+        .or_else(|| check(scrape.as_ref(), store, uid))
+        .or_else(|| check(config_map.as_ref(), store, uid))
+        .or_else(|| check(web.as_ref(), store, uid))
+        .or_else(|| check(pods.as_ref(), store, uid))
+        .or_else(|| check(statefulset.as_ref(), store, uid))
 }
 
 /// 256 random bits in hex.
@@ -172,9 +177,14 @@ mod tests {
 
     #[test]
     fn only_the_stores_own_children_are_touched() {
-        let owner = |uid: &str| json!([{ "apiVersion": "metricsstore.dev/v1alpha1", "kind": "MetricsStore", "name": "main", "uid": uid }]);
-        assert!(taken_by(&owner("store-uid")).is_none());
-        assert!(matches!(taken_by(&owner("an-older-store")), Some(Taken::ForNow(_))));
+        let owner = |name: &str, uid: &str| json!([{ "apiVersion": "metricsstore.dev/v1alpha1", "kind": "MetricsStore", "name": name, "uid": uid }]);
+        assert!(taken_by(&owner("main", "store-uid")).is_none());
+        assert!(matches!(taken_by(&owner("main", "an-older-store")), Some(Taken::ForNow(_))));
+        // Two stores whose children's names meet never wait for each other's end.
+        let met = taken_by(&owner("ma", "another-store"));
+        assert!(
+            matches!(met, Some(Taken::ByAnother(refusal)) if refusal.message.contains("belongs to the store ma:"))
+        );
         assert!(
             matches!(taken_by(&json!([])), Some(Taken::ByAnother(refusal)) if refusal.reason == "NameInUse")
         );

@@ -1,5 +1,7 @@
 //! Report: the status, written only when it says something new, and events about what changed.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use metricsstore_crds::{MetricsStore, MetricsStoreStatus};
@@ -9,6 +11,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::events::{self, Tone};
 use crate::plan::names;
+use crate::plan::status::failing;
 
 /// Writes the status where it differs from what is there; says whether nothing is under way.
 pub async fn report(ctx: &Context, store: &MetricsStore, status: MetricsStoreStatus) -> Result<bool, Error> {
@@ -18,6 +21,25 @@ pub async fn report(ctx: &Context, store: &MetricsStore, status: MetricsStoreSta
         return Ok(settled);
     }
     say_turns(ctx, store, &before, &status).await;
+    write(ctx, store, &status).await.map(|()| settled)
+}
+
+/// Tells on the store why its reconciles fail. What cannot be told either is only logged: the reconcile is tried again.
+pub async fn report_failure(ctx: &Context, namespace: &str, name: &str, error: &Error) {
+    let api: Api<MetricsStore> = Api::namespaced(ctx.client.clone(), namespace);
+    let Ok(Some(store)) = api.get_opt(name).await else { return };
+    let why = error.told();
+    let status = failing(&store, &why, &Time(Timestamp::now()));
+    if same(&store.status.clone().unwrap_or_default(), &status) {
+        return;
+    }
+    say(ctx, &store, Tone::Warning, "ReconcileFailing", "Reconcile", &why).await;
+    if let Err(error) = write(ctx, &store, &status).await {
+        tracing::info!(namespace, name, %error, "a failure could not be told on the store");
+    }
+}
+
+async fn write(ctx: &Context, store: &MetricsStore, status: &MetricsStoreStatus) -> Result<(), Error> {
     let name = store.name_any();
     let api: Api<MetricsStore> = Api::namespaced(ctx.client.clone(), &store.namespace().unwrap_or_default());
     let patch = json!({
@@ -30,8 +52,8 @@ pub async fn report(ctx: &Context, store: &MetricsStore, status: MetricsStoreSta
     ctx.metrics.wrote("MetricsStore");
     let params = PatchParams::apply(names::FIELD_MANAGER).force();
     match api.patch_status(&name, &params, &Patch::Apply(&patch)).await {
-        Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(settled),
-        other => other.map(|_| settled).map_err(Error::write("status of MetricsStore", &name)),
+        Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(()),
+        other => other.map(drop).map_err(Error::write("status of MetricsStore", &name)),
     }
 }
 

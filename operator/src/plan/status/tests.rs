@@ -213,3 +213,44 @@ fn an_invalid_spec_stalls_and_keeps_what_was_known() {
     assert_eq!(status.image.as_deref(), Some("running"));
     assert_eq!(status.observed_generation, Some(1));
 }
+
+#[test]
+fn a_failing_reconcile_is_told_without_forgetting_what_was_known() {
+    let mut store = fixtures::store("resources: { limits: { memory: 1Gi } }");
+    store.metadata.generation = Some(2);
+    store.status = Some(serving("resources: { limits: { memory: 1Gi } }", |_| {}));
+    let told = failing(&store, "Secret extra could not be read: forbidden", &at(200));
+    let of = |kind: &str| told.conditions.iter().flatten().find(|c| c.type_ == kind).unwrap().clone();
+    let ready = of("Ready");
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "ReconcileFailing"));
+    assert!(
+        ready.message.starts_with("Secret extra could not be read: forbidden. It is tried again"),
+        "{ready:?}"
+    );
+    assert_eq!((of("Reconciling").status, of("Stalled").status), ("True".into(), "False".into()));
+    assert_eq!((of("Available").status, of("Available").last_transition_time), ("True".into(), at(100)));
+    assert_eq!((told.observed_generation, told.ready_replicas), (Some(2), Some(1)));
+    // The next failure of the same kind writes nothing.
+    store.status = Some(told.clone());
+    assert_eq!(failing(&store, "Secret extra could not be read: forbidden", &at(300)), told);
+}
+
+#[test]
+fn a_spec_that_was_never_carried_out_is_not_hibernated() {
+    let seen = fixtures::seen("resources: { limits: { memory: 1Gi } }, retention: { time: 1x }, replicas: 2");
+    let refusal = validate(&seen.store, fixtures::IMAGE).unwrap_err();
+    let told = status(&Outcome {
+        seen: &seen,
+        valid: Err(&refusal),
+        plan: None,
+        refused: None,
+        statefulset: None,
+        step: None,
+        now: at(100),
+    });
+    let available = told.conditions.iter().flatten().find(|c| c.type_ == "Available").unwrap();
+    assert_eq!(
+        (available.reason.as_str(), told.summary.unwrap().replicas.unwrap().as_str()),
+        ("NoReplica", "0/2")
+    );
+}
