@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cluster::{self, Cluster};
+use crate::cluster;
 use crate::kubectl::{Kubectl, condition_status};
 use crate::wait::{self, Look};
 use crate::{Error, Result, image, packages, places, progress, release};
@@ -33,21 +33,23 @@ pub fn run(once: bool) -> Result<()> {
     cluster.import(&image.archive)?;
     release::install(&cluster, &image)?;
     let kubectl = cluster.kubectl();
-    apply_store(&kubectl)?;
-    show(&cluster)?;
+    let manifest = places::read(&places::in_workspace("e2e/demo/store.yaml"))?;
+    apply_store(&kubectl, &manifest)?;
+    await_scrapes(&kubectl, manifest.matches("job_name:").count())?;
     println!("\n==> what the store knows about the cluster it runs in");
     for (meaning, query) in QUESTIONS {
         ask(&kubectl, meaning, query)?;
     }
+    show(&kubectl)?;
     if !once {
         stay();
     }
     Ok(())
 }
 
-fn apply_store(kubectl: &Kubectl<'_>) -> Result<()> {
+fn apply_store(kubectl: &Kubectl<'_>, manifest: &str) -> Result<()> {
     progress::step("apply a MetricsStore and wait until it is Ready", || {
-        kubectl.apply(&places::read(&places::in_workspace("e2e/demo/store.yaml"))?)?;
+        kubectl.apply(manifest)?;
         kubectl
             .wait_for(
                 &["metricsstore", "main", "--namespace", "demo"],
@@ -62,39 +64,59 @@ fn apply_store(kubectl: &Kubectl<'_>) -> Result<()> {
     })
 }
 
-fn show(cluster: &Cluster) -> Result<()> {
+/// Waits until every job of the store's scrape configuration has a target that answers.
+fn await_scrapes(kubectl: &Kubectl<'_>, jobs: usize) -> Result<()> {
+    progress::step("wait until every target is scraped", || {
+        answer(kubectl, "count(sum by (job) (up) > 0)", |rows| {
+            rows.first().and_then(number).is_some_and(|up| up >= jobs as f64)
+        })
+        .map(drop)
+    })
+}
+
+/// The row of the store, once its first figures are in.
+fn show(kubectl: &Kubectl<'_>) -> Result<()> {
+    let store = ["metricsstore", "main", "--namespace", "demo"];
+    kubectl.wait_for(&store, "the store's first figures", Duration::from_mins(1), |store| {
+        store["status"]["summary"]["series"].is_string()
+    })?;
     println!("\n$ kubectl get metricsstores --all-namespaces");
-    println!("{}", cluster.kubectl().text(&["get", "metricsstores", "--all-namespaces"])?.trim_end());
+    println!("{}", kubectl.text(&["get", "metricsstores", "--all-namespaces"])?.trim_end());
     Ok(())
 }
 
-/// Asks until there is an answer: rates need two scrapes.
+/// Asks until there is a number in the answer: rates need two scrapes.
 fn ask(kubectl: &Kubectl<'_>, meaning: &str, query: &str) -> Result<()> {
+    let rows = answer(kubectl, query, |rows| rows.iter().any(|row| number(row).is_some_and(f64::is_finite)))?;
+    println!("\n{meaning}\n  {query}");
+    for row in rows.iter().take(8) {
+        println!("    {:<50} {}", labels(&row["metric"]), row["value"][1].as_str().unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// The rows of an instant query, asked again until they are as wanted.
+fn answer(kubectl: &Kubectl<'_>, query: &str, wanted: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
     let path = format!(
         "/api/v1/namespaces/demo/services/main:9090/proxy/api/v1/query?query={}",
         percent_encoded(query)
     );
     let cure = "look at the targets: `cargo xtask cluster kubectl get --raw \
                 /api/v1/namespaces/demo/services/main:9090/proxy/api/v1/targets`";
-    let answer = wait::until(&format!("an answer to {query}"), Duration::from_secs(90), cure, || {
+    wait::until(&format!("an answer to {query}"), Duration::from_secs(90), cure, || {
         let body = match kubectl.raw(&path) {
             Ok(body) => body,
             Err(error) => return Ok(Look::NotYet(error.to_string())),
         };
         let answer: Value = serde_json::from_str(&body)
             .map_err(|error| Error::Unreadable { what: path.clone(), detail: error.to_string() })?;
-        let rows = answer["data"]["result"].as_array().filter(|rows| rows.iter().any(is_number));
+        let rows = answer["data"]["result"].as_array().filter(|rows| wanted(rows));
         Ok(rows.map_or_else(|| Look::NotYet(body.clone()), |rows| Look::Done(rows.clone())))
-    })?;
-    println!("\n{meaning}\n  {query}");
-    for row in answer.iter().take(8) {
-        println!("    {:<50} {}", labels(&row["metric"]), row["value"][1].as_str().unwrap_or_default());
-    }
-    Ok(())
+    })
 }
 
-fn is_number(row: &Value) -> bool {
-    row["value"][1].as_str().and_then(|text| text.parse::<f64>().ok()).is_some_and(f64::is_finite)
+fn number(row: &Value) -> Option<f64> {
+    row["value"][1].as_str()?.parse().ok()
 }
 
 fn labels(metric: &Value) -> String {
