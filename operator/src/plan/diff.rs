@@ -45,6 +45,14 @@ fn differ(path: &str, field: &str, wanted: &Value, found: &Value) -> Option<Stri
             .zip(others)
             .enumerate()
             .find_map(|(place, (item, other))| differ(&format!("{path}[{place}]"), "", item, other)),
+        // A list that is longer or shorter: of a command line, the one argument that came or went.
+        (Value::Array(items), Value::Array(others)) if !items.is_empty() && !others.is_empty() => {
+            let only = |these: &[Value], those: &[Value]| {
+                let item = these.iter().find(|item| !those.contains(item));
+                item.map_or_else(|| "absent".to_owned(), shown)
+            };
+            Some(format!("{path}: {}, wanted {}", only(others, items), only(items, others)))
+        }
         (Value::String(text), Value::String(other)) if text.contains('\n') && other.contains('\n') => {
             let lines = text.lines().map(Some).chain([None]).zip(other.lines().map(Some).chain([None]));
             let (wanted, found) = lines.into_iter().find(|(wanted, found)| wanted != found)?;
@@ -138,6 +146,14 @@ mod tests {
         let wanted = json!({ "args": ["a"] });
         assert!(first_difference(&wanted, &json!({ "args": ["a", "b"] })).is_some());
         assert!(first_difference(&wanted, &json!({ "args": ["a"] })).is_none());
+    }
+
+    #[test]
+    fn of_a_command_line_the_argument_that_came_or_went_is_said() {
+        let args = |args: &[&str]| json!({ "args": args });
+        let difference = |wanted, found| first_difference(&args(wanted), &args(found)).unwrap();
+        assert_eq!(difference(&["serve", "--a", "--b"], &["serve", "--a"]), "args: absent, wanted --b");
+        assert_eq!(difference(&["serve"], &["serve", "--b"]), "args: --b, wanted absent");
     }
 
     #[test]

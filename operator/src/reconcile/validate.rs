@@ -48,6 +48,8 @@ pub struct Valid {
     pub budget: BudgetPolicy,
     /// How many threads the engine runs.
     pub threads: ThreadRule,
+    /// The number of threads that the spec names; the engine takes it at its start.
+    pub threads_named: Option<u32>,
     /// How long samples are kept.
     pub retention: PromDuration,
     /// Wanted size of each volume.
@@ -112,6 +114,7 @@ pub fn validate(store: &MetricsStore, own_image: &str) -> Result<Valid, Refusal>
         resources,
         budget: budget(store, resources.limit_memory.floor_units())?,
         threads: ThreadRule::new(threads(store)?, resources.limit_cpu, resources.request_cpu),
+        threads_named: threads(store)?,
         retention: duration(
             "retention.time",
             spec.retention.as_ref().and_then(|r| r.time.as_deref()),

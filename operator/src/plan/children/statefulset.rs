@@ -201,6 +201,10 @@ fn args(valid: &Valid) -> Vec<String> {
     if valid.remote_write {
         args.push("--web.enable-remote-write-receiver".into());
     }
+    // Said here too, so that another number rolls the pods: threads and shards are made at the start.
+    if let Some(threads) = valid.threads_named {
+        args.push(format!("--cpu.threads={threads}"));
+    }
     args
 }
 
