@@ -47,12 +47,9 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The first scrape configuration that does not exist.
+/// The first scrape configuration that does not exist or is no text.
 pub fn missing_piece(seen: &Seen) -> Option<Refusal> {
-    seen.pieces.iter().find_map(|piece| {
-        let problem = piece.content.as_ref().err()?;
-        Some(Refusal::new("ScrapeConfigMissing", problem.clone()))
-    })
+    seen.pieces.iter().find_map(|piece| piece.content.as_ref().err().cloned())
 }
 
 /// The first scrape configuration that an engine refuses, named as the user knows it. A verdict on other contents than the

@@ -14,6 +14,7 @@ use metricsstore_crds::{MetricsStore, ScrapeConfig};
 use crate::context::Context;
 use crate::error::Error;
 use crate::plan::names;
+use crate::reconcile::Refusal;
 
 /// A store and everything around it, at one moment.
 #[derive(Debug, Clone)]
@@ -50,8 +51,8 @@ pub struct Existing {
 pub struct Piece {
     /// Where it is.
     pub source: Source,
-    /// Its contents, or what is missing and the cure.
-    pub content: Result<Vec<u8>, String>,
+    /// Its contents, or why there are none and the cure.
+    pub content: Result<Vec<u8>, Refusal>,
 }
 
 /// A key of a Secret or a ConfigMap.
@@ -160,11 +161,30 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| plain(c) || matches!(c, '-' | '.'))
 }
 
+fn missing(problem: String) -> Refusal {
+    Refusal::new("ScrapeConfigMissing", problem)
+}
+
+/// An engine has no verdict on what it cannot read: it would be waited for in vain.
+fn as_text(source: &Source, content: Vec<u8>) -> Result<Vec<u8>, Refusal> {
+    String::from_utf8(content).map(String::into_bytes).map_err(|error| {
+        let (kind, at) = (source.kind.word(), error.utf8_error().valid_up_to());
+        Refusal::new(
+            "ScrapeConfigInvalid",
+            format!(
+                "{kind} {}, {} is not text in UTF-8 (from byte {at} on): store the YAML as it is, neither compressed nor \
+                 encoded",
+                source.name, source.key
+            ),
+        )
+    })
+}
+
 async fn piece(ctx: &Context, namespace: &str, source: Source) -> Result<Piece, Error> {
     let (kind, name) = (source.kind.word(), &source.name);
     if !is_name(name) {
         let problem = format!("no {kind} can have the name {name:?}: correct spec.scrape.configs");
-        return Ok(Piece { source, content: Err(problem) });
+        return Ok(Piece { source, content: Err(missing(problem)) });
     }
     let content = match source.kind {
         SourceKind::Secret => {
@@ -182,13 +202,14 @@ async fn piece(ctx: &Context, namespace: &str, source: Source) -> Result<Piece, 
         }
     };
     let content = match content {
-        Some(Some(content)) => Ok(content),
-        Some(None) => {
-            Err(format!("{kind} {name} has no key {}: add it, or correct spec.scrape.configs", source.key))
-        }
-        None => Err(format!(
+        Some(Some(content)) => as_text(&source, content),
+        Some(None) => Err(missing(format!(
+            "{kind} {name} has no key {}: add it, or correct spec.scrape.configs",
+            source.key
+        ))),
+        None => Err(missing(format!(
             "{kind} {name} does not exist in {namespace}: create it, or correct spec.scrape.configs"
-        )),
+        ))),
     };
     Ok(Piece { source, content })
 }
@@ -205,6 +226,18 @@ async fn ask(ctx: &Context, pods: &[Pod]) -> BTreeMap<String, Result<RuntimeInfo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_text_never_reaches_an_engine() {
+        let source = Source { kind: SourceKind::Secret, name: "a".into(), key: "b".into() };
+        assert_eq!(as_text(&source, "- job_name: ä".into()), Ok("- job_name: ä".into()));
+        let refusal = as_text(&source, vec![b'-', 0x1f, 0x8b]).unwrap_err();
+        assert_eq!(refusal.reason, "ScrapeConfigInvalid");
+        assert!(
+            refusal.message.starts_with("Secret a, b is not text in UTF-8 (from byte 2 on)"),
+            "{refusal}"
+        );
+    }
 
     #[test]
     fn only_names_are_asked_for() {

@@ -119,7 +119,10 @@ fn a_missing_scrape_configuration_stalls_with_the_cure_while_pods_run_on() {
                 name: "extra".into(),
                 key: "k".into(),
             },
-            content: Err("Secret extra does not exist in monitoring: create it".into()),
+            content: Err(Refusal::new(
+                "ScrapeConfigMissing",
+                "Secret extra does not exist in monitoring: create it",
+            )),
         });
     });
     assert!(says(&status, "Stalled", "True", "ScrapeConfigMissing").contains("create it"));
