@@ -1,5 +1,5 @@
 //! What all endpoints and background threads share.
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, OnceLock};
 
 use metricsstore_budget::Budget;
@@ -56,7 +56,7 @@ pub struct App {
     /// `engine.yaml` in force.
     pub runtime: Mutex<RuntimeFile>,
     /// Threads in force.
-    pub threads: AtomicU32,
+    pub threads: u32,
     /// The scraper.
     pub scraping: Scraping,
     /// Counters.
@@ -90,7 +90,7 @@ impl App {
 
     /// Threads in force.
     pub fn threads(&self) -> u32 {
-        self.threads.load(Relaxed)
+        self.threads
     }
 
     /// State before anything runs.
@@ -111,7 +111,7 @@ impl App {
             config_loaded_ms: AtomicI64::new(now_ms()),
             config: Mutex::new(config),
             runtime: Mutex::new(runtime),
-            threads: AtomicU32::new(threads),
+            threads,
             scraping,
             metrics: Metrics::default(),
             query_slots: Arc::new(Semaphore::new(options.query_concurrency)),

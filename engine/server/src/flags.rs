@@ -52,6 +52,11 @@ const SERVE: &[Spec] = &[
     value("storage.tsdb.path", "data/", "Data directory"),
     value("storage.tsdb.retention.time", "15d", "How long samples are kept; 0s keeps everything"),
     value(
+        "storage.tsdb.retention.size",
+        "0",
+        "Bytes that the data directory may take, such as 50GB; 0 sets no bound",
+    ),
+    value(
         "storage.tsdb.min-block-duration",
         "2h",
         "A series may lag behind the newest sample by half of this",
@@ -70,6 +75,14 @@ const SERVE: &[Spec] = &[
     value("web.max-connections", "512", "Simultaneous connections per listener"),
     switch!("web.enable-remote-write-receiver", "Take remote write at /api/v1/write"),
     switch!("web.enable-lifecycle", "Reload and quit by HTTP on the web listener"),
+    switch!(
+        "web.enable-admin-api",
+        "Taken for compatibility: this version has no admin calls, a warning says so"
+    ),
+    switch!(
+        "web.enable-otlp-receiver",
+        "Taken for compatibility: this version does not receive OTLP, a warning says so"
+    ),
     value("query.timeout", "2m", "Longest time a query may take"),
     value("query.max-concurrency", "20", "Queries that run at once; others wait"),
     value("query.max-samples", "50000000", "Samples one query may hold in memory"),
@@ -119,7 +132,6 @@ const UNSUPPORTED: &[&str] = &[
     "storage.tsdb.head-chunks-write-queue-size",
     "storage.tsdb.max-block-chunk-segment-size",
     "storage.tsdb.no-lockfile",
-    "storage.tsdb.retention.size",
     "storage.tsdb.samples-per-chunk",
     "storage.tsdb.wal-compression",
     "storage.tsdb.wal-compression-type",
@@ -127,8 +139,6 @@ const UNSUPPORTED: &[&str] = &[
     "web.config.file",
     "web.console.libraries",
     "web.console.templates",
-    "web.enable-admin-api",
-    "web.enable-otlp-receiver",
     "web.max-notifications-subscribers",
     "web.page-title",
     "web.read-timeout",
@@ -346,8 +356,8 @@ mod tests {
     #[test]
     fn a_flag_without_a_function_here_is_refused() {
         assert_eq!(
-            serve(&["--storage.tsdb.retention.size=5GB"]).unwrap_err(),
-            "--storage.tsdb.retention.size is not supported in this version; remove it"
+            serve(&["--web.config.file=web.yaml"]).unwrap_err(),
+            "--web.config.file is not supported in this version; remove it"
         );
     }
 

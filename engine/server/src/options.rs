@@ -41,6 +41,8 @@ pub struct Options {
     pub data_dir: PathBuf,
     /// Retention in milliseconds; `None` keeps everything.
     pub retention_ms: Option<i64>,
+    /// Bytes that the data directory may take; `None` sets no bound.
+    pub retention_bytes: Option<u64>,
     /// In milliseconds.
     pub block_duration_ms: i64,
     /// When a write is acknowledged.
@@ -94,6 +96,7 @@ impl Options {
             runtime_file: read.path("runtime.config-file"),
             data_dir: read.path("storage.tsdb.path").unwrap_or_else(|| PathBuf::from("data")),
             retention_ms: Some(read.duration("storage.tsdb.retention.time")?).filter(|ms| *ms > 0),
+            retention_bytes: read.size("storage.tsdb.retention.size")?,
             block_duration_ms: read.block_durations()?,
             wal_sync: read.one_of(
                 "storage.wal-sync",
@@ -163,6 +166,26 @@ impl Reader<'_> {
         PromDuration::parse(self.flags.get(flag))
             .map(PromDuration::ms)
             .map_err(|error| self.wrong(flag, error))
+    }
+
+    /// A size as Prometheus writes it, with binary units: `512MB` is 512 · 2²⁰ bytes. 0 and nothing set no bound.
+    fn size(&self, flag: &str) -> Result<Option<u64>, OptionError> {
+        let text = self.flags.get(flag);
+        if text.is_empty() || text == "0" {
+            return Ok(None);
+        }
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit = text[digits.len()..].to_ascii_uppercase().replace("IB", "B");
+        let power = ["B", "KB", "MB", "GB", "TB", "PB", "EB"].iter().position(|known| *known == unit);
+        let bytes = digits
+            .parse::<u64>()
+            .ok()
+            .zip(power)
+            .and_then(|(number, power)| number.checked_mul(1 << (10 * power)));
+        match bytes {
+            Some(bytes) => Ok(Some(bytes).filter(|bytes| *bytes > 0)),
+            None => Err(self.wrong(flag, "write a whole number with a unit, for example 512MB or 50GB")),
+        }
     }
 
     fn positive_duration(&self, flag: &str) -> Result<i64, OptionError> {

@@ -88,14 +88,13 @@ fn reload_runtime(app: &App) {
     for key in &runtime.unknown {
         tracing::warn!(key, "engine.yaml has a key that this engine does not know");
     }
-    app.threads.store(threads_of(app.options.threads, &runtime.config, app.memory.cpus()), Relaxed);
     app.budget.set_limit(app.memory.budget_bytes(&runtime.config));
     if let Some(store) = app.store() {
         store.set_retention_ms(app.retention_ms_of(&runtime.config));
     }
+    // Threads and shards are made at the start: another number waits for the next one, and the present is reported.
     tracing::info!(
         budget_bytes = app.budget.limit(),
-        threads = app.threads(),
         retention_ms = app.retention_ms_of(&runtime.config),
         "engine.yaml is in force"
     );

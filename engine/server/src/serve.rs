@@ -58,6 +58,7 @@ pub fn fail(message: &str) -> ExitCode {
 
 fn start(options: Options, flags: Flags) -> Result<ExitCode, String> {
     tune_allocator();
+    warn_of_flags(&flags);
     warn_of_features(&options);
     let memory = Memory::new(options.budget);
     let mut runtime = RuntimeFile::none();
@@ -95,6 +96,15 @@ fn start(options: Options, flags: Flags) -> Result<ExitCode, String> {
     // What still runs has had its time.
     tokio.shutdown_timeout(Duration::from_millis(100));
     code
+}
+
+/// Flags that are taken so that a command line for Prometheus works, and do nothing in this version.
+const WITHOUT_EFFECT: [&str; 2] = ["web.enable-admin-api", "web.enable-otlp-receiver"];
+
+fn warn_of_flags(flags: &Flags) {
+    for flag in WITHOUT_EFFECT.iter().filter(|flag| flags.is_on(flag)) {
+        tracing::warn!("--{flag} has no effect in this version");
+    }
 }
 
 fn warn_of_features(options: &Options) {
@@ -204,6 +214,7 @@ async fn open_store(app: &Arc<App>) -> Result<Worker, String> {
         let store_options = StoreOptions {
             shards: opened.threads() as usize,
             retention_ms: opened.retention_ms_of(&opened.runtime.lock().config),
+            retention_bytes: options.retention_bytes,
             block_duration_ms: options.block_duration_ms,
             wal_sync: options.wal_sync,
             ..StoreOptions::new(&options.data_dir)

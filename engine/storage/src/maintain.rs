@@ -96,7 +96,7 @@ impl Store {
         if synced.is_ok() { Ok(()) } else { sealed }
     }
 
-    fn watch_disk(&self) {
+    pub(crate) fn watch_disk(&self) {
         if let Ok(space) = self.files.space(&self.options.dir) {
             self.ladder.see_disk(space, self.head_figures().payload_bytes);
         }
@@ -194,12 +194,16 @@ impl Store {
         Places::segments(&self.options.dir).join(format!("{number:08}"))
     }
 
-    /// Retention by time: whole segments, first out of the manifest, then off the disk.
+    /// Retention by time and by bytes: whole segments, first out of the manifest, then off the disk.
     fn expire(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
         let from_ms = self.retained_from_ms(self.clock.now_ms());
         let view = self.view.load_full();
-        let (expired, kept): (Vec<_>, Vec<_>) =
-            view.segments.iter().cloned().partition(|segment| segment.max_ms < from_ms);
+        let outsized = self.outsized(&view.segments);
+        let (expired, kept): (Vec<_>, Vec<_>) = view
+            .segments
+            .iter()
+            .cloned()
+            .partition(|segment| segment.max_ms < from_ms || outsized.contains(&segment.number));
         if expired.is_empty() {
             return Ok(());
         }
@@ -212,6 +216,23 @@ impl Store {
         }
         done.expired = expired.len() as u32;
         Ok(())
+    }
+
+    /// The oldest segments, as many as must go for everything on disk to fit the bytes that are set.
+    fn outsized(&self, segments: &[Arc<Segment>]) -> Vec<u64> {
+        let Some(limit) = self.options.retention_bytes else { return Vec::new() };
+        let mut excess = self.counters.disk_bytes.load(Relaxed).saturating_sub(limit);
+        let mut by_age: Vec<&Arc<Segment>> = segments.iter().collect();
+        by_age.sort_by_key(|segment| segment.max_ms);
+        let mut outsized = Vec::new();
+        for segment in by_age {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(segment.bytes);
+            outsized.push(segment.number);
+        }
+        outsized
     }
 
     fn merge_when_due(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {

@@ -20,6 +20,8 @@ pub struct StoreOptions {
     pub shards: usize,
     /// How long samples are kept, by the wall clock; `None` keeps everything.
     pub retention_ms: Option<i64>,
+    /// Bytes that everything in the data directory may take; above it the oldest segments go. `None`: no bound.
+    pub retention_bytes: Option<u64>,
     /// How much older than its series' newest sample a sample may be; 0 accepts none. This release refuses every
     /// older sample whatever the window, except exact duplicates that are still in memory.
     pub out_of_order_window_ms: i64,
@@ -37,6 +39,7 @@ impl StoreOptions {
             dir: dir.into(),
             shards: 1,
             retention_ms: Some(15 * 24 * 3_600_000),
+            retention_bytes: None,
             out_of_order_window_ms: 0,
             block_duration_ms: 2 * 3_600_000,
             wal_sync: WalSync::Commit,

@@ -137,6 +137,28 @@ fn retention_hides_old_samples_then_removes_their_segments_and_series() {
 }
 
 #[test]
+fn retention_by_bytes_counts_everything_and_removes_the_oldest_segments_first() {
+    let mut machine = Machine::new(1);
+    let store = machine.open();
+    for hour in 0..3 {
+        append(&store, &[(hour, NOW_MS + i64::from(hour) * HOUR_MS, 1.0)], DURABLE).unwrap();
+        seal(&machine, &store);
+        machine.clock.advance(Duration::from_hours(1));
+    }
+    store.maintain().unwrap();
+    let everything = store.stats().disk_bytes;
+    store.close().unwrap();
+    drop(store);
+    machine.options.retention_bytes = Some(everything - 1);
+    let store = machine.open();
+    store.maintain().unwrap();
+    store.maintain().unwrap();
+    assert!(store.stats().disk_bytes < everything);
+    assert_eq!(samples_of(&store, 0), [], "the oldest went");
+    assert_eq!(samples_of(&store, 2), [(NOW_MS + 2 * HOUR_MS, 1.0)], "the newest stayed");
+}
+
+#[test]
 fn pressure_refuses_new_series_first_and_writes_last() {
     let machine = Machine::new(1);
     let store = machine.open();
@@ -257,6 +279,32 @@ fn a_full_disk_refuses_and_writing_resumes_without_a_restart() {
     machine.files.set_capacity(None);
     store.maintain().unwrap();
     append(&store, &[(1, time + 2, 2.0)], DURABLE).unwrap();
+}
+
+#[test]
+fn a_store_starts_on_a_full_disk_answers_and_takes_writes_when_there_is_space() {
+    let mut machine = Machine::new(1);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap();
+    drop(store);
+    machine.files = machine.files.kill();
+    machine.files.set_capacity(Some(0));
+    let store = machine.open();
+    assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0)]);
+    assert!(append(&store, &[(1, NOW_MS + 1, 2.0)], DURABLE).is_err());
+    let files = machine.names("wal");
+    for _ in 0..3 {
+        assert!(store.maintain().is_err());
+    }
+    assert_eq!(machine.names("wal"), files, "attempts leave nothing behind");
+    machine.files.set_capacity(None);
+    store.maintain().unwrap();
+    append(&store, &[(1, NOW_MS + 1, 2.0)], DURABLE).unwrap();
+    machine.files = machine.files.crash();
+    drop(store);
+    let store = machine.open();
+    assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0), (NOW_MS + 1, 2.0)]);
+    assert_eq!(store.stats().quarantined, 0, "a full disk is no damage");
 }
 
 #[test]

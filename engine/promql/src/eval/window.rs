@@ -55,7 +55,7 @@ impl Plan {
             let window = Window {
                 times: &times[rows.clone()],
                 values: &values[rows],
-                start_ms: end_ms - self.length_ms,
+                start_ms: end_ms.saturating_sub(self.length_ms),
                 end_ms,
                 time_ms: self.steps.time(step),
                 step,
