@@ -60,6 +60,12 @@ impl StorageError {
         move |error| StorageError::Io { what, file, error }
     }
 
+    /// Whether there is no space for what was to be written.
+    pub(crate) fn is_full_disk(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, StorageError::Io { error, .. } if matches!(error.kind(), StorageFull | QuotaExceeded))
+    }
+
     /// Damage found in `path`.
     pub(crate) fn corrupt(path: &Path, offset: u64, what: impl Into<String>) -> StorageError {
         StorageError::Corrupt { file: path.display().to_string(), offset, what: what.into() }

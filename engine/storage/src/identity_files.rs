@@ -11,6 +11,7 @@
 //! ```
 //! The checksum covers number and body. The last frame has length 0: a file without it is cut short.
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 
 use metricsstore_vfs::Files;
 
@@ -87,6 +88,11 @@ pub(crate) fn load(
         Err(error @ StorageError::Corrupt { .. }) => {
             tracing::error!(%error, "series definitions are damaged; the rest of the file is left out");
             quarantine::copy(files, dir, &path, counters);
+            Ok(false)
+        }
+        Err(StorageError::Io { error, file, .. }) if error.kind() == std::io::ErrorKind::NotFound => {
+            counters.quarantined.fetch_add(1, Relaxed);
+            tracing::error!(file, "series definitions are missing");
             Ok(false)
         }
         Err(error) => Err(error),

@@ -96,6 +96,11 @@ impl Store {
         if !self.is_seal_due(&upkeep) {
             return Ok(());
         }
+        self.watch_disk();
+        if !self.ladder.has_disk_for(self.head_figures().payload_bytes) {
+            // It stays in the log and in memory, as before the restart.
+            return Ok(());
+        }
         let view = self.view.load_full();
         self.swap_epochs(&view, &|_| true);
         upkeep.pending = Some(Cut::before_file(number));

@@ -204,3 +204,19 @@ fn every_truncation_of_every_file_is_contained() {
         }
     }
 }
+
+#[test]
+fn a_store_without_one_of_its_identity_files_starts_with_the_rest() {
+    let (mut machine, expected) = machine_with_data();
+    let file = only_file(&machine, "identity");
+    machine.files.remove(&file).unwrap();
+    machine.files = machine.files.kill();
+    let (contents, quarantined) = try_read(&machine).unwrap();
+    assert!(is_part_of(&contents, &expected));
+    assert!(quarantined > 0);
+    assert_eq!(
+        machine.names("segments").len() + machine.names("quarantine").len(),
+        2,
+        "the old segment is kept"
+    );
+}

@@ -43,7 +43,8 @@ pub(crate) struct Log {
 }
 
 struct State {
-    file: Arc<dyn File>,
+    /// `None` until the first one could be created.
+    file: Option<Arc<dyn File>>,
     number: u64,
     /// Lengths of all files that exist.
     lengths: BTreeMap<u64, u64>,
@@ -66,14 +67,16 @@ struct State {
 impl State {
     /// Bytes of the present file that are known to be durable.
     fn durable_bytes(&self) -> u64 {
-        HEADER_BYTES as u64 + self.synced.saturating_sub(self.file_start)
+        let header = if self.file.is_some() { HEADER_BYTES as u64 } else { 0 };
+        header + self.synced.saturating_sub(self.file_start)
     }
 }
 
 impl Log {
     /// A log that writes on in a new file after the last of `existing`.
     ///
-    /// Series that `identity` has now are taken as defined.
+    /// Series that `identity` has now are taken as defined. Without space for that file the log is broken from the
+    /// start and heals like any other: a full disk must not keep a store from answering.
     pub(crate) fn open(
         files: Arc<dyn Files>,
         dir: PathBuf,
@@ -82,21 +85,32 @@ impl Log {
         floor: u64,
     ) -> Result<Log, StorageError> {
         let number = existing.last().map_or(floor, |&(last, _)| floor.max(last + 1));
-        let file = create(&*files, &dir, number, 0)?;
         let mut lengths: BTreeMap<u64, u64> = existing.iter().copied().collect();
-        lengths.insert(number, HEADER_BYTES as u64);
+        let (file, broken) = match create(&*files, &dir, number, 0) {
+            Ok(file) => {
+                lengths.insert(number, HEADER_BYTES as u64);
+                (Some(file), None)
+            }
+            Err(error) if error.is_full_disk() => {
+                tracing::error!(%error, "the log cannot be written: nothing is taken until there is space");
+                (None, Some(error.to_string()))
+            }
+            Err(error) => return Err(error),
+        };
+        // Half a file would be in the way of the next attempt.
+        let is_spent = file.is_some() || !removed(&*files, &segment_path(&dir, number));
         let state = State {
+            number: if is_spent { number } else { number.saturating_sub(1) },
             file,
-            number,
             lengths,
             file_start: 0,
             written: 0,
             synced: 0,
             failed_through: 0,
-            failures: 0,
+            failures: u64::from(broken.is_some()),
             defined: identity.next_order(),
             syncing: false,
-            broken: None,
+            broken,
             syncs: 0,
         };
         Ok(Log { files, dir, identity, state: Mutex::new(state), changed: Condvar::new() })
@@ -136,7 +150,11 @@ impl Log {
             return Err(self.fail(state, reason));
         }
         fill_frame(state.number, state.durable_bytes(), kind, frame);
-        if let Err(error) = state.file.append(frame) {
+        let appended = match &state.file {
+            Some(file) => file.append(frame),
+            None => Err(std::io::ErrorKind::StorageFull.into()),
+        };
+        if let Err(error) = appended {
             return Err(self.fail(state, format!("cannot write: {error}")));
         }
         state.written += frame.len() as u64;
@@ -173,9 +191,9 @@ impl Log {
                 continue;
             }
             state.syncing = true;
-            let (file, covers) = (Arc::clone(&state.file), state.written);
+            let (file, covers) = (state.file.clone(), state.written);
             drop(state);
-            let result = file.sync();
+            let result = file.map_or(Ok(()), |file| file.sync());
             state = self.state.lock();
             self.after_sync(&mut state, covers, result);
         }
@@ -212,17 +230,21 @@ impl Log {
         let durable_before =
             if state.lengths.contains_key(&state.number) { state.durable_bytes() } else { 0 };
         let number = state.number + 1;
-        // The number is spent even when creation fails half-way.
-        state.number = number;
         let created = create(&*self.files, &self.dir, number, durable_before);
         match created {
             Ok(file) => {
-                state.file = file;
+                state.number = number;
+                state.file = Some(file);
                 state.file_start = state.written;
                 state.lengths.insert(number, HEADER_BYTES as u64);
                 Ok(Cut { number, position: state.written, failures: state.failures })
             }
             Err(error) => {
+                // What was created half-way goes, or a full disk would collect a file with every attempt. If it stays,
+                // its number is spent.
+                if !removed(&*self.files, &segment_path(&self.dir, number)) {
+                    state.number = number;
+                }
                 self.fail(&mut state, error.to_string());
                 Err(error)
             }
@@ -279,6 +301,14 @@ impl Log {
     pub(crate) fn figures(&self) -> (u64, u64, u64) {
         let state = self.state.lock();
         (state.lengths.len() as u64, state.lengths.values().sum(), state.syncs)
+    }
+}
+
+/// Removes a file and says whether it is gone.
+fn removed(files: &dyn Files, path: &Path) -> bool {
+    match files.remove(path) {
+        Ok(()) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
 
