@@ -219,11 +219,11 @@ fn state() -> Result<PathBuf> {
     Ok(places::cache()?.join("cluster"))
 }
 
-/// Names what a cluster is made of: programs, manifests and this program's version.
+/// Names what a cluster is made of: programs, manifests, this program's version and the place it runs in.
 fn identity() -> Result<String> {
     let tools: Result<Vec<String>> = tools::CLUSTER.iter().map(|tool| tool.identity()).collect();
     let manifests = xxhash_rust::xxh3::xxh3_64((COREDNS.to_owned() + LOCAL_PATH).as_bytes());
-    Ok(format!("{} {manifests:016x} {}", places::VERSION, tools?.join(" ")))
+    Ok(format!("{} {} {manifests:016x} {}", places::VERSION, cgroup::parent()?, tools?.join(" ")))
 }
 
 fn with_image(manifest: &str) -> String {
