@@ -24,7 +24,7 @@ pub fn run() -> Result<()> {
     progress::step("CRDs", crds::check)?;
     progress::step("chart", release::lint_chart)?;
     progress::step("unit and model tests", || {
-        cargo("the tests", &["test", "--workspace", "--locked"], SEE_ABOVE)
+        cargo("the tests", &["test", "--workspace", "--locked", "--no-fail-fast"], SEE_ABOVE)
     })?;
     // Cluster tests compare with it.
     tools::PROMETHEUS.ensure()?;

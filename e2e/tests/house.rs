@@ -108,7 +108,7 @@ fn no_file_knows_the_machine_it_was_written_on() {
     assert!(found.is_empty(), "machine paths do not belong here:\n{}", found.join("\n"));
 }
 
-/// True when the path begins there: `/work/` names a machine, `internal/work/` does not.
+/// True when the path begins there: the same text in the middle of another path or of an address names no machine.
 fn names_path(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();
