@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::Client;
+use kube::{Client, Config};
 
 use crate::engines::Engines;
 use crate::metrics::Metrics;
@@ -13,6 +13,13 @@ use crate::options::RunOptions;
 /// First and longest pause after an error.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+
+/// A client that hands every answer on at once. kube's own retries would sit out a 429 for minutes: an eviction that a
+/// disruption budget forbids would hold up its store without a word. Each reconcile is tried again anyway.
+pub fn connect(mut config: Config) -> kube::Result<Client> {
+    config.default_retry = false;
+    Client::try_from(config)
+}
 
 /// Shared by all reconciles; cheap to clone.
 #[derive(Clone)]
@@ -59,5 +66,32 @@ impl Context {
     pub fn succeeded(&self, namespace: &str, name: &str) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.remove(&(namespace.to_owned(), name.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use axum::http::StatusCode;
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::Api;
+    use kube::api::EvictParams;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_eviction_that_is_forbidden_for_now_is_told_at_once() {
+        let refuse = || async {
+            let status =
+                r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"budget","code":429}"#;
+            (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "10")], status)
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(refuse)).await });
+        let pods: Api<Pod> = Api::namespaced(connect(Config::new(address)).unwrap(), "a");
+        let params = EvictParams::default();
+        let answer = tokio::time::timeout(Duration::from_secs(5), pods.evict("main-0", &params)).await;
+        assert!(matches!(answer.unwrap(), Err(kube::Error::Api(status)) if status.code == 429));
     }
 }

@@ -5,8 +5,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
-use kube::Client;
-use metricsstore_operator::context::Context;
+use kube::Config;
+use metricsstore_operator::context::{self, Context};
 use metricsstore_operator::options::{Command, LogFormat, Options, RunOptions};
 use metricsstore_operator::{controller, web};
 use tokio::net::TcpListener;
@@ -40,9 +40,11 @@ fn start_logging(format: LogFormat) {
 }
 
 async fn run(options: RunOptions) -> Result<(), String> {
-    let client = Client::try_default()
-        .await
-        .map_err(|error| format!("no access to a cluster: {error}; run inside a pod or set KUBECONFIG"))?;
+    let no_access = |error: &dyn std::fmt::Display| {
+        format!("no access to a cluster: {error}; run inside a pod or set KUBECONFIG")
+    };
+    let config = Config::infer().await.map_err(|error| no_access(&error))?;
+    let client = context::connect(config).map_err(|error| no_access(&error))?;
     let address = options.listen_address;
     let listener = TcpListener::bind(address)
         .await

@@ -95,7 +95,7 @@ async fn act(ctx: &Context, seen: &Seen, valid: &Valid) -> Result<Done, Error> {
         }
     }
     let step = rollout::next_step(&statefulset, &seen.pods);
-    steps::take(ctx, &seen.store, &valid.namespace, &step).await?;
+    let step = steps::take(ctx, &seen.store, &valid.namespace, step).await?;
     Ok(Done { plan: Some(planned), refused: None, statefulset: Some(statefulset), step: Some(step) })
 }
 

@@ -49,13 +49,17 @@ pub async fn ask_to_reload(ctx: &Context, seen: &Seen, pod: &str) {
     }
 }
 
-/// Carries out a step of a roll.
-pub async fn take(ctx: &Context, store: &MetricsStore, namespace: &str, step: &Step) -> Result<(), Error> {
-    match step {
-        Step::Settled | Step::Wait(_) => Ok(()),
-        Step::Delete(replacement) => delete(ctx, store, namespace, replacement).await,
-        Step::Evict(replacement) => evict(ctx, store, namespace, replacement).await,
-    }
+/// Carries out a step of a roll; says what it came to, which is a wait where a pod cannot go now.
+pub async fn take(ctx: &Context, store: &MetricsStore, namespace: &str, step: Step) -> Result<Step, Error> {
+    let blocked = match &step {
+        Step::Settled | Step::Wait(_) => None,
+        Step::Delete(replacement) => {
+            delete(ctx, store, namespace, replacement).await?;
+            None
+        }
+        Step::Evict(replacement) => evict(ctx, store, namespace, replacement).await?,
+    };
+    Ok(blocked.map_or(step, Step::Wait))
 }
 
 fn only(uid: &str) -> DeleteParams {
@@ -82,25 +86,26 @@ async fn delete(
     Ok(())
 }
 
+/// Why the pod cannot go now; `None` when it goes.
 async fn evict(
     ctx: &Context,
     store: &MetricsStore,
     namespace: &str,
     replacement: &Replacement,
-) -> Result<(), Error> {
+) -> Result<Option<String>, Error> {
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), namespace);
     let params = EvictParams { delete_options: Some(only(&replacement.uid)), ..EvictParams::default() };
     ctx.metrics.wrote("Pod");
     match api.evict(&replacement.pod, &params).await {
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(None),
         Err(kube::Error::Api(status)) if status.code == 429 => {
             let note = format!("{} cannot be evicted at the moment: {}", replacement.pod, status.message);
             report::say(ctx, store, Tone::Warning, "EvictionBlocked", "Roll", &note).await;
-            return Ok(());
+            return Ok(Some(note));
         }
         other => drop(other.map_err(Error::write("Pod", &replacement.pod))?),
     }
     let note = format!("{} is replaced: {}", replacement.pod, replacement.why);
     report::say(ctx, store, Tone::Normal, "PodEvicted", "Roll", &note).await;
-    Ok(())
+    Ok(None)
 }
