@@ -73,6 +73,20 @@ impl Held {
         Ok(())
     }
 
+    /// Makes room in `values` for so many more. A vector grows by being copied, and as long as both copies are there
+    /// both are counted: many queries at once would else take several times what they were granted.
+    pub fn make_room(&mut self, values: &mut Vec<f64>, more: usize) -> Result<(), QueryError> {
+        let (length, before) = (values.len(), values.capacity());
+        if before - length >= more {
+            return Ok(());
+        }
+        let wanted = (length + more).max(before + before / 2);
+        self.grow((wanted * size_of::<f64>()) as u64)?;
+        values.reserve_exact(wanted - length);
+        self.shrink((before * size_of::<f64>()) as u64);
+        Ok(())
+    }
+
     /// Gives bytes back early.
     pub fn shrink(&mut self, bytes: u64) {
         let given = bytes.min(self.bytes);
@@ -93,5 +107,27 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.account.grant.release(self.bytes);
         self.account.held.fetch_sub(self.samples, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metricsstore_budget::{Budget, Part};
+
+    use super::{Account, Held};
+
+    #[test]
+    fn a_growing_vector_counts_both_copies_and_then_all_it_holds() {
+        let grown = |limit: u64| {
+            let grant = Budget::unlimited().grant(Part::Query, limit);
+            let mut held = Held::new(&Account::new(u64::MAX, &grant));
+            let mut values = Vec::new();
+            held.make_room(&mut values, 100).unwrap();
+            assert_eq!((values.capacity(), grant.used()), (100, 800));
+            values.resize(100, 0.0);
+            held.make_room(&mut values, 1).ok().map(|()| (values.capacity(), grant.used()))
+        };
+        assert_eq!(grown(1999), None);
+        assert_eq!(grown(2000), Some((150, 1200)));
     }
 }

@@ -103,8 +103,9 @@ impl Query<'_> {
         let order = folded.order();
         let Folded { keys, mut drop_name, parts, .. } = folded;
         drop_name.resize(keys.len(), false);
+        let held = self.scratch(keys.len() * steps.count * size_of::<f64>())?;
         let values = joined(parts, keys.len(), steps.count);
-        let mut vectors = Vectors::new(keys.into_labels(), values, steps.count, &self.account)?;
+        let mut vectors = Vectors::with_held(keys.into_labels(), values, steps.count, held)?;
         vectors.drop_name = drop_name;
         vectors.one_name = !grouping_of(aggregate).keeps(METRIC_NAME);
         let vectors = if order.is_sorted() { vectors } else { vectors.pick(&order) };
@@ -159,8 +160,10 @@ impl Query<'_> {
                 previous = Some((value.to_bits(), key));
                 let cell = key as usize * input.width + step;
                 if cell >= counts.len() {
-                    scratch.grow(input.width as u64 * 8)?;
-                    counts.resize((key as usize + 1) * input.width, ABSENT);
+                    let needed = (key as usize + 1) * input.width;
+                    let more = needed - counts.len();
+                    scratch.make_room(&mut counts, more)?;
+                    counts.resize(needed, ABSENT);
                 }
                 counts[cell] = if is_absent(counts[cell]) { 1.0 } else { counts[cell] + 1.0 };
             }

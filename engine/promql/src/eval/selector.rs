@@ -10,9 +10,9 @@ use super::account::Held;
 use super::vectors::{ABSENT, Labels, Vectors, is_absent};
 use super::{Evaluation, Query, Steps};
 
-/// Bytes of the rows of a batch's series.
-pub(super) fn batch_bytes(series: usize, steps: usize) -> u64 {
-    (series * (steps * size_of::<f64>() + size_of::<SeriesRef>())) as u64
+/// Bytes of the references to a batch's series.
+pub(super) fn ids_bytes(series: usize) -> u64 {
+    (series * size_of::<SeriesRef>()) as u64
 }
 
 /// What is wanted of the sample that a step finds.
@@ -65,7 +65,8 @@ impl Query<'_> {
         let (mut ids, mut values) = (Vec::new(), Vec::new());
         let mut held = Held::new(&self.account);
         let labels = self.each_batch(&selector.matchers, &ends, self.lookback_ms, |batch| {
-            held.grow(batch_bytes(batch.ids.len(), ends.len()))?;
+            held.grow(ids_bytes(batch.ids.len()))?;
+            held.make_room(&mut values, batch.ids.len() * ends.len())?;
             let rows = window_rows(&batch.times, &ends, self.lookback_ms);
             let Columns::Floats(columns) = &batch.columns else { return Ok(()) };
             for (series, &id) in batch.ids.iter().enumerate() {

@@ -8,7 +8,7 @@ use crate::ast::{Expr, ExprKind, RangeSelector, Subquery};
 use crate::error::QueryError;
 
 use super::account::Held;
-use super::selector::{batch_bytes, fixes_name, in_creation_order, window_rows};
+use super::selector::{fixes_name, ids_bytes, in_creation_order, window_rows};
 use super::vectors::{ABSENT, Vectors, is_absent};
 use super::{Evaluation, Query, Steps};
 
@@ -122,7 +122,8 @@ impl Query<'_> {
         let mut held = Held::new(&self.account);
         let mut dense = Dense::default();
         let labels = self.each_batch(&selector.matchers, &plan.ends, plan.length_ms, |batch| {
-            held.grow(batch_bytes(batch.ids.len(), steps.count))?;
+            held.grow(ids_bytes(batch.ids.len()))?;
+            held.make_room(&mut values, batch.ids.len() * steps.count)?;
             let shared_rows = window_rows(&batch.times, &plan.ends, plan.length_ms);
             let Columns::Floats(columns) = &batch.columns else { return Ok(()) };
             for (series, &id) in batch.ids.iter().enumerate() {
