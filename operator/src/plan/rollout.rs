@@ -76,8 +76,10 @@ pub fn next_step(statefulset: &StatefulSet, pods: &[Pod]) -> Step {
     }
 }
 
-/// Why a pod is not as planned, in words; `None` when it is. Judged by our annotations and by the live resources, never
-/// by the raw spec, which webhooks and sidecars change; the raw spec only explains.
+/// Why a pod is not as planned, in words; `None` when it is. Judged by our annotations, never by the raw spec, which
+/// webhooks, sidecars and autoscalers change; the raw spec only explains. A pod whose live resources somebody else set
+/// (a vertical autoscaler at its creation, a resize by hand) stays: its engine follows the live limit, and to replace it
+/// would bring the same pod again, for ever.
 pub fn staleness(template: &PodTemplateSpec, pod: &Pod) -> Option<String> {
     let planned = template.metadata.as_ref().and_then(|meta| meta.annotations.as_ref());
     let carried = pod.metadata.annotations.as_ref();
@@ -88,14 +90,11 @@ pub fn staleness(template: &PodTemplateSpec, pod: &Pod) -> Option<String> {
         let difference = first_difference(&without_resources(wanted), &found);
         return Some(difference.unwrap_or_else(|| "it was made from another plan".into()));
     }
-    let resources = first_difference(&resources(&wanted), &resources(&found));
-    if let Some(difference) = resources {
-        return Some(difference);
-    }
-    // Catches what the plan no longer sets: a limit that was taken out of the spec.
+    // The annotation also catches what the plan no longer sets: a limit that was taken out of the spec.
     (!same(names::RESOURCES)).then(|| {
         let carried = carried.and_then(|map| map.get(names::RESOURCES)).map_or("unknown", String::as_str);
-        format!("resources: made with {carried}")
+        first_difference(&resources(&wanted), &resources(&found))
+            .unwrap_or_else(|| format!("resources: made with {carried}"))
     })
 }
 

@@ -75,6 +75,13 @@ fn resources_that_differ_by_value_roll() {
 }
 
 #[test]
+fn resources_that_somebody_else_set_roll_nothing() {
+    let mut resized = serde_json::to_value(pod(&set(ONE), 0, true)).unwrap();
+    resized["spec"]["containers"][0]["resources"]["limits"]["memory"] = "3Gi".into();
+    assert_eq!(next_step(&set(ONE), &[serde_json::from_value(resized).unwrap()]), Step::Settled);
+}
+
+#[test]
 fn a_limit_that_was_taken_out_of_the_spec_rolls() {
     let step = next_step(&set("resources: { limits: { memory: 1Gi } }"), &[pod(&set(ONE), 0, true)]);
     assert!(matches!(step, Step::Evict(_)), "{step:?}");
