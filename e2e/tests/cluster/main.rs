@@ -9,6 +9,7 @@
 
 mod examples;
 mod ledger;
+mod pairs;
 mod platform;
 mod pressure;
 mod real_input;

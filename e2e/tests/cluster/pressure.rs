@@ -3,12 +3,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use metricsstore_e2e::bench::population::{Population, SERIES_PER_TARGET};
-use metricsstore_e2e::bench::wire::{Answer, Connection, EncodedLabels, put_series};
+use metricsstore_e2e::bench::wire::{Answer, Connection};
 use metricsstore_e2e::cluster::cgroup;
 use metricsstore_e2e::wait::{self, Look};
 use serde_json::json;
 
-use super::support::{LOOK, Store, encoded, now_ms, text};
+use super::support::{LOOK, Store, encoded, now_ms, text, write_request};
 
 /// What is offered at 15 s; then ever more series come, until the pod refuses.
 const TARGETS: usize = 500_000 / SERIES_PER_TARGET;
@@ -123,15 +123,7 @@ impl Offer<'_> {
         round: usize,
         timestamp_ms: i64,
     ) {
-        let labels = EncodedLabels::new(population, targets.clone());
-        let (mut body, mut scratch) = (Vec::new(), Vec::new());
-        for (index, (target, series)) in
-            targets.flat_map(|target| (0..SERIES_PER_TARGET).map(move |series| (target, series))).enumerate()
-        {
-            let value = population.value(target, series, round);
-            put_series(&mut body, &mut scratch, labels.series(index), timestamp_ms, value);
-        }
-        self.packed = snap::raw::Encoder::new().compress_vec(&body).unwrap();
+        self.packed = write_request(population, targets, round, timestamp_ms);
     }
 
     fn write(&mut self) -> std::io::Result<Answer> {

@@ -1,10 +1,13 @@
 //! Limits become budgets and threads, and follow the live cgroup.
 use std::time::Duration;
 
+use metricsstore_e2e::bench::population::Population;
+use metricsstore_e2e::bench::wire::Connection;
 use metricsstore_e2e::cluster::cgroup;
+use metricsstore_e2e::wait::{self, Look};
 use serde_json::{Value, json};
 
-use super::support::Store;
+use super::support::{LOOK, Store, now_ms, write_request};
 
 /// Within this time the engine follows a changed limit.
 const FOLLOWS: Duration = Duration::from_secs(10);
@@ -58,15 +61,60 @@ fn the_budget_follows_the_live_limit_within_ten_seconds() {
     let store = Store::ready("sizing-live", &spec(&json!({"memory": "512Mi"}), &json!({})));
     assert_eq!(store.runtime_info()["memoryBudgetBytes"], 483_183_820);
     let before = store.incarnation();
-    let group = cgroup::of_container(&store.pod(), "metricsstore", "memory").unwrap();
-    let limit = ["memory.limit_in_bytes", "memory.max"].map(|file| group.join(file));
-    let limit = limit.iter().find(|file| file.exists()).unwrap();
-    std::fs::write(limit, "268435456").unwrap();
+    set_live_limit(&store, 256 << 20);
     // min(90 % of 256Mi, 256Mi - 32Mi)
     store.wait_runtime_info("the budget of the lower limit", FOLLOWS, |info| {
         info["memoryBudgetBytes"] == 234_881_024 && info["memoryLimitBytes"] == 268_435_456
     });
     assert_eq!(store.incarnation(), before);
+}
+
+#[test]
+fn the_refusal_of_new_series_follows_the_live_limit() {
+    let store = Store::ready("sizing-refusal", &spec(&json!({"memory": "512Mi"}), &json!({})));
+    let population = Population::new(11, 300_000);
+    let mut targets = (0..population.targets()).step_by(10);
+    // 200k series, and nothing of them refused.
+    for first in targets.by_ref().take(100) {
+        assert_eq!(offer(&store, &population, first) / 100, 2);
+    }
+    let used = store.runtime_info()["memoryUsedBytes"].as_u64().unwrap();
+    set_live_limit(&store, used * 10 / 11 + (32 << 20));
+    wait_status(&store, &population, &mut targets, "new series to be refused", |status| {
+        matches!(status, 400 | 503)
+    });
+    set_live_limit(&store, 512 << 20);
+    wait_status(&store, &population, &mut targets, "new series to be taken again", |status| {
+        status / 100 == 2
+    });
+}
+
+/// Offers ten targets that are new, and returns the status of the answer.
+fn offer(store: &Store, population: &Population, first: usize) -> u16 {
+    let request = write_request(population, first..first + 10, 0, now_ms());
+    Connection::open(store.address()).unwrap().write("/api/v1/write", &request).unwrap().status
+}
+
+fn wait_status(
+    store: &Store,
+    population: &Population,
+    targets: &mut impl Iterator<Item = usize>,
+    what: &str,
+    holds: impl Fn(u16) -> bool,
+) {
+    wait::until(what, FOLLOWS, LOOK, || {
+        let status = offer(store, population, targets.next().expect("the engine must follow sooner"));
+        Ok(if holds(status) { Look::Done(()) } else { Look::NotYet(format!("status {status}")) })
+    })
+    .unwrap();
+}
+
+/// What a vertical autoscaler or a hand does to a running container.
+fn set_live_limit(store: &Store, bytes: u64) {
+    let group = cgroup::of_container(&store.pod(), "metricsstore", "memory").unwrap();
+    let limit = ["memory.limit_in_bytes", "memory.max"].map(|file| group.join(file));
+    let limit = limit.iter().find(|file| file.exists()).unwrap();
+    std::fs::write(limit, bytes.to_string()).unwrap();
 }
 
 #[test]

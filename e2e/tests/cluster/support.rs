@@ -2,7 +2,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use metricsstore_e2e::bench::wire::{Answer, Connection};
+use metricsstore_e2e::bench::population::{Population, SERIES_PER_TARGET};
+use metricsstore_e2e::bench::wire::{Answer, Connection, EncodedLabels, put_series};
 use metricsstore_e2e::kubectl::{Kubectl, condition_status};
 use metricsstore_e2e::wait::{self, Look};
 use serde_json::{Value, json};
@@ -193,6 +194,23 @@ pub fn encoded(text: &str) -> String {
             encoded + &format!("%{byte:02X}")
         }
     })
+}
+
+/// A remote write request: one sample of every series of the targets.
+pub fn write_request(
+    population: &Population,
+    targets: std::ops::Range<usize>,
+    round: usize,
+    timestamp_ms: i64,
+) -> Vec<u8> {
+    let labels = EncodedLabels::new(population, targets.clone());
+    let (mut body, mut scratch) = (Vec::new(), Vec::new());
+    let series = targets.flat_map(|target| (0..SERIES_PER_TARGET).map(move |series| (target, series)));
+    for (index, (target, series)) in series.enumerate() {
+        let value = population.value(target, series, round);
+        put_series(&mut body, &mut scratch, labels.series(index), timestamp_ms, value);
+    }
+    snap::raw::Encoder::new().compress_vec(&body).unwrap()
 }
 
 /// The wall clock in milliseconds.
