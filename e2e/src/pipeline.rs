@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::cluster::{self, Cluster};
-use crate::{Error, Result, crds, image, packages, places, program, progress, release, tools};
+use crate::{Result, crds, image, packages, places, program, progress, release, tools};
 
 /// Licences and bans are judged by this release.
 const CARGO_DENY: &str = "0.20.2";
@@ -53,8 +53,7 @@ const CLIPPY: [&str; 10] = [
 
 /// The test binary runs inside the cluster's namespaces, where pods, services and cgroups are within reach.
 fn run_cluster_tests(cluster: &Cluster, engine: &Path) -> Result<()> {
-    let this = std::env::current_exe().map_err(Error::file("find", "the running program"))?;
-    let runner = serde_json::json!([this, "cluster", "exec", "--"]);
+    let runner = serde_json::json!([cluster.own_program()?, "cluster", "exec", "--"]);
     let runner = format!("target.{}-unknown-linux-gnu.runner={runner}", std::env::consts::ARCH);
     let mut command = places::cargo();
     command.args(["--config", &runner, "test", "--locked", "--package", "metricsstore-e2e"]);

@@ -91,6 +91,11 @@ impl Cluster {
         })
     }
 
+    /// This program, for others to run as `… cluster exec --`.
+    pub fn own_program(&self) -> Result<PathBuf> {
+        own_program(&self.state)
+    }
+
     /// The API server's audit log: one JSON object for each answered request.
     pub fn audit_log(&self) -> PathBuf {
         self.state.join(AUDIT_LOG)
@@ -126,9 +131,10 @@ pub fn up() -> Result<Cluster> {
     progress::step("bring the cluster up", || {
         let started = bring_up(&state).and_then(|()| places::write(&state.join("identity"), wanted));
         if started.is_err() {
-            // The logs stay for the reader; processes, mounts and cgroups do not.
+            // Processes, mounts and cgroups go; the logs stay for the reader, whatever removes the state later.
             progress::note("stopping what was started; the logs stay");
             stop(&state)?;
+            keep_logs(&state)?;
         }
         started
     })?;
@@ -202,6 +208,24 @@ fn stop(state: &Path) -> Result<()> {
     }
     host::remove_cgroups()?;
     host::remove_mount_points(state)
+}
+
+/// Moves the logs out of the state, in place of those of an earlier failure.
+fn keep_logs(state: &Path) -> Result<()> {
+    let kept = places::cache()?.join("failed-cluster-log");
+    if kept.exists() {
+        std::fs::remove_dir_all(&kept).map_err(Error::file("remove", &kept))?;
+    }
+    std::fs::rename(state.join("log"), &kept).map_err(Error::file("rename into", &kept))
+}
+
+/// A copy of the running program that stays: cargo may replace the original while this runs.
+fn own_program(state: &Path) -> Result<PathBuf> {
+    let copy = state.join("xtask");
+    let partial = state.join("xtask.partial");
+    std::fs::copy("/proc/self/exe", &partial).map_err(Error::file("copy", "/proc/self/exe"))?;
+    std::fs::rename(&partial, &copy).map_err(Error::file("rename into", &copy))?;
+    Ok(copy)
 }
 
 /// [`stop`], and the state too.

@@ -19,7 +19,7 @@ const RECORD_AND_BECOME: &str = r#"cut -d' ' -f1,22 "/proc/$$/stat" >"$1" && shi
 impl Supervisor {
     /// Starts this program's `cluster init` in namespaces of its own.
     pub fn start(state: &Path) -> Result<Self> {
-        let this = std::env::current_exe().map_err(Error::file("find", "the running program"))?;
+        let this = super::own_program(state)?;
         let log_path = state.join("log/init.log");
         let log = std::fs::File::create(&log_path).map_err(Error::file("create", &log_path))?;
         let errors = log.try_clone().map_err(Error::file("share", &log_path))?;
@@ -42,10 +42,14 @@ impl Supervisor {
         wait::until(
             "the start of the cluster's namespaces",
             Duration::from_secs(20),
-            &format!("read {}; namespaces may be forbidden here", log_path.display()),
+            super::READ_LOGS,
             || {
                 let started = Self::find(state)?.filter(|supervisor| supervisor.first_process().is_some());
-                Ok(started.map_or_else(|| wait::Look::NotYet("no process".into()), wait::Look::Done))
+                let log = || std::fs::read_to_string(&log_path).unwrap_or_default();
+                Ok(started.map_or_else(
+                    || wait::Look::NotYet(format!("no process {}", log().trim())),
+                    wait::Look::Done,
+                ))
             },
         )
     }
