@@ -63,6 +63,10 @@ impl Store {
         let mut upkeep = self.upkeep.lock();
         let mut done = Maintenance::default();
         self.watch_disk();
+        // Writes wait for memory: what only saves time goes first.
+        if self.ladder.level() >= Level::RefuseWrites {
+            self.identity.shed_raw_keys();
+        }
         // What nobody waited for. A failure shows in the log's state and is cured by the seal below.
         let _ = self.log.sync();
         self.expire(&mut upkeep, &mut done)?;

@@ -137,6 +137,22 @@ fn retention_hides_old_samples_then_removes_their_segments_and_series() {
 }
 
 #[test]
+fn what_only_saves_time_is_given_up_before_writes_wait_longer() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let samples: Vec<_> = (0..2000).map(|series| (series, NOW_MS, 1.0)).collect();
+    append(&store, &samples, DURABLE).unwrap();
+    assert!(machine.budget.part(Part::RawCache) > 0);
+    store.set_pressure(Level::RefuseWrites);
+    store.maintain().unwrap();
+    assert_eq!(machine.budget.part(Part::RawCache), 0);
+    store.set_pressure(Level::RefuseSeries);
+    let verdicts = append(&store, &[(7, NOW_MS + 1, 2.0), (3000, NOW_MS + 1, 2.0)], DURABLE).unwrap();
+    assert_eq!((verdicts.written, verdicts.series_created, verdicts.refused.len()), (1, 0, 1));
+    assert_eq!(samples_of(&store, 7), [(NOW_MS, 1.0), (NOW_MS + 1, 2.0)]);
+}
+
+#[test]
 fn retention_by_bytes_counts_everything_and_removes_the_oldest_segments_first() {
     let mut machine = Machine::new(1);
     let store = machine.open();

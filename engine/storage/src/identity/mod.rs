@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use hashbrown::DefaultHashBuilder;
-use metricsstore_budget::{Budget, Part};
+use metricsstore_budget::{Budget, Level, Part};
 use metricsstore_model::read::{Limited, SeriesLabels, SeriesRef};
 use metricsstore_model::{Batch, LabelBuf, LabelError, Matcher, Refusal};
 use parking_lot::{Mutex, RwLock};
@@ -217,7 +217,10 @@ impl Identity {
         let mut cache = self.cache.write();
         for &row in rows {
             if let Ok(resolved) = &out[row as usize] {
-                cache.insert(batch.rows[row as usize].key, resolved.to_cache(), bound);
+                cache.insert(batch.rows[row as usize].key, resolved.to_cache(), bound, |bytes| {
+                    let then = self.budget.counted() + bytes as u64;
+                    Level::Normal.next(then, self.budget.limit()) < Level::SealEarly
+                });
             }
         }
         drop(cache);
@@ -397,6 +400,12 @@ impl Identity {
         self.next_order.store(next_order, Ordering::Release);
         self.account();
         Ok(added)
+    }
+
+    /// Forgets raw keys, which only save time: a known series is then found by its labels.
+    pub fn shed_raw_keys(&self) {
+        self.cache.write().clear();
+        self.account();
     }
 
     /// Bytes in use.

@@ -60,8 +60,15 @@ impl RawCache {
         None
     }
 
-    /// Notes what a key is. With `bound` entries present, another one makes room.
-    pub(super) fn insert(&mut self, key: RawKey, id: u32, bound: usize) {
+    /// Notes what a key is. With `bound` entries present, another one makes room. A table that is full grows when
+    /// `has_room_for` the bytes of the larger one, which exists beside it for a moment; else the key is not noted.
+    pub(super) fn insert(
+        &mut self,
+        key: RawKey,
+        id: u32,
+        bound: usize,
+        has_room_for: impl FnOnce(usize) -> bool,
+    ) {
         let entry = Entry::new(key, id);
         if let Some(slot) = self.slot_of(&entry) {
             self.entries[slot].id = id;
@@ -70,7 +77,11 @@ impl RawCache {
         if self.len >= bound.max(1) {
             self.evict_near(&entry);
         } else if (self.len + 1) * 8 > self.entries.len() * 7 {
-            self.resize((self.entries.len() * 5 / 4).max(16));
+            let slots = (self.entries.len() * 5 / 4).max(16);
+            if !has_room_for(slots * size_of::<Entry>()) {
+                return;
+            }
+            self.resize(slots);
         }
         self.place(entry);
         self.len += 1;
@@ -128,6 +139,11 @@ impl RawCache {
         self.resize(self.len * 5 / 4 + 16);
     }
 
+    /// Forgets everything and gives the memory back.
+    pub(super) fn clear(&mut self) {
+        *self = RawCache::default();
+    }
+
     /// Bytes held.
     pub(super) fn bytes(&self) -> usize {
         bytes_of(&self.entries)
@@ -147,8 +163,8 @@ mod tests {
     #[test]
     fn keys_are_found_until_their_series_is_gone() {
         let mut cache = RawCache::default();
-        (0..5000).for_each(|id| cache.insert(key(id), id, usize::MAX));
-        cache.insert(key(5000), DROPPED, usize::MAX);
+        (0..5000).for_each(|id| cache.insert(key(id), id, usize::MAX, |_| true));
+        cache.insert(key(5000), DROPPED, usize::MAX, |_| true);
         assert!((0..5000).all(|id| cache.get(key(id)) == Some(id)));
         assert_eq!(cache.get(key(5000)), Some(DROPPED));
         cache.retain(|id| id % 3 == 0);
@@ -157,10 +173,22 @@ mod tests {
     }
 
     #[test]
+    fn without_room_to_grow_the_known_keys_stay_known() {
+        let mut cache = RawCache::default();
+        (0..5000).for_each(|id| cache.insert(key(id), id, usize::MAX, |bytes| bytes <= 12_000));
+        let held = cache.bytes();
+        assert!(held <= 12_000, "{held}");
+        let known: Vec<u32> = (0..5000).filter(|&id| cache.get(key(id)) == Some(id)).collect();
+        assert!(known.len() > 500 && known.iter().copied().eq(0..known.len() as u32));
+        cache.clear();
+        assert_eq!((cache.bytes(), cache.get(key(0))), (0, None));
+    }
+
+    #[test]
     fn at_its_bound_the_newest_key_is_known_and_no_other_answer_is_wrong() {
         let mut cache = RawCache::default();
         for id in 0..3000 {
-            cache.insert(key(id), id, 100);
+            cache.insert(key(id), id, 100, |_| true);
             assert_eq!(cache.get(key(id)), Some(id));
         }
         let known: Vec<u32> = (0..3000).filter(|&id| cache.get(key(id)).is_some()).collect();
