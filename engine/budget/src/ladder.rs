@@ -1,5 +1,5 @@
 //! From how full the budget is to what is shed. Levels rise at once and fall only 5 points below the threshold that
-//! raised them, so that a store at a threshold does not flap.
+//! raised them, so that a store at a threshold does not flap; only writes resume after one point.
 use std::fmt;
 
 use crate::Level;
@@ -47,6 +47,12 @@ impl Level {
     pub fn next(self, used: u64, limit: u64) -> Level {
         let raised = highest(used, limit, 0);
         let held = highest(used, limit, HYSTERESIS).min(self);
+        // Writes wait no longer than they must: what holds the memory may never shrink, and existing series go on.
+        let held = if used_below(used, limit, Level::RefuseWrites.threshold_percent() - 1) {
+            held.min(Level::RefuseSeries)
+        } else {
+            held
+        };
         raised.max(held)
     }
 }
@@ -57,11 +63,15 @@ impl fmt::Display for Level {
     }
 }
 
+fn used_below(used: u64, limit: u64, percent: u64) -> bool {
+    u128::from(used) * 100 < u128::from(percent) * u128::from(limit)
+}
+
 /// The highest level whose threshold, lowered by `slack` points, is reached.
 fn highest(used: u64, limit: u64, slack: u64) -> Level {
     let reached = |level: &Level| {
         let percent = level.threshold_percent().saturating_sub(slack);
-        u128::from(used) * 100 >= u128::from(percent) * u128::from(limit)
+        !used_below(used, limit, percent)
     };
     Level::ALL.into_iter().rev().find(reached).unwrap_or(Level::Normal)
 }
@@ -92,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn levels_fall_five_points_below_the_threshold_that_raised_them() {
+    fn levels_fall_five_points_below_the_threshold_that_raised_them_and_writes_resume_after_one() {
         for (from, percent, level) in [
-            (RefuseWrites, 92, RefuseWrites),
-            (RefuseWrites, 91, RefuseSeries),
+            (RefuseWrites, 96, RefuseWrites),
+            (RefuseWrites, 95, RefuseSeries),
             (RefuseWrites, 87, RefuseQueries),
             (RefuseSeries, 88, RefuseSeries),
             (RefuseSeries, 83, RefuseQueries),

@@ -7,6 +7,9 @@ use metricsstore_vfs::Space;
 
 /// This share of all series' state may exist twice while a seal runs.
 const SEALING_SHARE: u64 = 4;
+/// What the series that exist still fill with samples before a seal frees it, as a share of their state: about half of
+/// them take a fragment of 32 bytes.
+const PAYLOAD_SHARE: u64 = 4;
 /// Room beyond the head's payload that a seal needs to free the log again; writes end above it.
 const DISK_RESERVE_BYTES: u64 = 32 << 20;
 /// The reserve is at most this share of the disk.
@@ -74,12 +77,15 @@ impl Ladder {
         Err(busy(format!("memory budget {}Mi is {percent}% used", limit >> 20)))
     }
 
-    /// Whether new series are admitted: while a seal runs, some series have columns in two epochs, and that must not
-    /// stop the writes of those that exist.
+    /// Whether new series are admitted: those that exist must have room for their samples until the next seal, and for
+    /// the columns that some have in two epochs while it runs. What the process needs besides is not counted here, so
+    /// that this ends a good way below the level at which series are refused.
     pub(crate) fn admits_series(&self) -> bool {
-        let sealing = self.budget.counted() + self.budget.part(Part::SeriesState) / SEALING_SHARE;
+        let state = self.budget.part(Part::SeriesState);
+        let samples = (state / PAYLOAD_SHARE).saturating_sub(self.budget.part(Part::HeadPayload));
+        let then = self.budget.counted() + samples + state / SEALING_SHARE;
         self.level() < Level::RefuseSeries
-            && Level::Normal.next(sealing, self.budget.limit()) < Level::RefuseWrites
+            && Level::Normal.next(then, self.budget.limit()) < Level::RefuseQueries
     }
 }
 
