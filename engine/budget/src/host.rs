@@ -10,8 +10,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use metricsstore_contract::{BudgetPolicy, budget_bytes};
-
 use group::{Group, Version};
 
 /// Largest file of `/proc` or `/sys` that is read, in bytes: a node's mount table may be long.
@@ -95,11 +93,6 @@ impl Host {
         read(&self.root.join("proc/meminfo")).and_then(|text| kibibytes(&text, "MemTotal:")).unwrap_or(0)
     }
 
-    /// The budget in bytes that a policy gives under the limit in force, or on this machine without one.
-    pub fn budget(&self, policy: BudgetPolicy) -> u64 {
-        budget_bytes(policy, self.memory_limit(), self.machine_memory())
-    }
-
     /// CPUs that this process may run on, at least 1.
     pub fn machine_cpus(&self) -> u32 {
         read(&self.root.join("proc/self/status"))
@@ -125,15 +118,6 @@ impl Host {
             quota.checked_mul(1000)?.checked_div(period)
         };
         tightest(group.path_to_top().map(own))
-    }
-
-    /// CPUs to plan with: those of the machine, or the quota rounded up when that is less.
-    pub fn cpus(&self) -> u32 {
-        let machine = self.machine_cpus();
-        match self.cpu_quota_millis() {
-            Some(millis) => millis.div_ceil(1000).clamp(1, u64::from(machine)) as u32,
-            None => machine,
-        }
     }
 }
 
