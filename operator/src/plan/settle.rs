@@ -89,8 +89,8 @@ pub fn sheds(info: &RuntimeInfo) -> bool {
 /// The same in words, with the cure. Without figures that change with every look.
 pub fn shedding(pod: &str, info: &RuntimeInfo) -> String {
     format!(
-        "{pod} has used up its memory budget of {}Mi and refuses new series; existing series continue. Set \
-         resources.limits.memory higher or send fewer series",
+        "{pod} has used up its memory budget of {}Mi and refuses new series; existing series continue, but above 97% all \
+         writes wait and senders must retry. Set resources.limits.memory higher or send fewer series",
         info.memory_budget_bytes >> 20
     )
 }
