@@ -71,10 +71,20 @@ impl Replay<'_> {
         let path = wal::segment_path(&dir, number);
         let next = wal::segment_path(&dir, number + 1);
         let durable = wal::durable_before(&*store.files, &next, number + 1).unwrap_or(0);
-        let outcome = wal::read_segment(&*store.files, &path, number, durable, |kind, body| {
-            self.record(kind, body)?;
+        let mut refused = false;
+        let outcome = wal::read_segment(&*store.files, &path, number, durable, |offset, kind, body| {
+            match self.record(kind, body) {
+                Err(RecordError::Body(what)) => {
+                    tracing::error!(file = %path.display(), offset, what, "a record of the log is lost");
+                    refused = true;
+                }
+                applied => applied?,
+            }
             store.seal_during_replay(number).map_err(RecordError::Stop)
         })?;
+        if refused {
+            self.set_aside(&path);
+        }
         match outcome {
             Outcome::Whole => {}
             Outcome::Torn { offset } => {
@@ -87,27 +97,41 @@ impl Replay<'_> {
 
     fn damage(&mut self, path: &Path, offset: u64, what: &str) {
         tracing::error!(file = %path.display(), offset, what, "the rest of a log file is lost; a copy is kept");
+        self.set_aside(path);
+    }
+
+    fn set_aside(&mut self, path: &Path) {
         self.damaged_files += 1;
         quarantine::copy(&*self.store.files, &self.store.options.dir, path, &self.store.counters);
     }
 
+    /// Applies one record; a kind that is unknown or not read yet is damage of this record only.
     fn record(&mut self, kind: u8, body: &[u8]) -> Result<(), RecordError> {
         match kind {
-            record::DEFINITIONS => {
-                let loaded = self.store.identity.load_definitions(body);
-                loaded.map(|_| ()).map_err(|error| RecordError::Body(error.to_string()))
-            }
-            record::ROWS => {
-                record::decode_rows(body, &mut self.samples)
-                    .map_err(|what| RecordError::Body(what.into()))?;
-                self.rows();
-                Ok(())
-            }
+            record::DEFINITIONS => self.definitions(body),
+            record::ROWS => self.rows(body),
+            record::LATE_ROWS => unread("late rows"),
+            record::HISTOGRAMS => unread("histograms"),
+            record::EXEMPLARS => unread("exemplars"),
+            record::METADATA => unread("metadata"),
+            record::TOMBSTONES => unread("tombstones"),
+            record::START_TIMESTAMPS => unread("start timestamps"),
             _ => Err(RecordError::Body(format!("records of kind {kind} are unknown"))),
         }
     }
 
-    fn rows(&mut self) {
+    fn definitions(&mut self, body: &[u8]) -> Result<(), RecordError> {
+        let loaded = self.store.identity.load_definitions(body);
+        loaded.map(|_| ()).map_err(|error| RecordError::Body(error.to_string()))
+    }
+
+    fn rows(&mut self, body: &[u8]) -> Result<(), RecordError> {
+        record::decode_rows(body, &mut self.samples).map_err(|what| RecordError::Body(what.into()))?;
+        self.apply_samples();
+        Ok(())
+    }
+
+    fn apply_samples(&mut self) {
         const ANY_TIME: Limits = Limits { min_ms: i64::MIN, max_ms: i64::MAX };
         let store = self.store;
         let view = store.view.load();
@@ -131,4 +155,8 @@ impl Replay<'_> {
         }
         store.newest_ms.fetch_max(newest, Relaxed);
     }
+}
+
+fn unread(what: &str) -> Result<(), RecordError> {
+    Err(RecordError::Body(format!("records of {what} are not read by this release")))
 }

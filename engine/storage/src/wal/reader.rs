@@ -38,14 +38,14 @@ fn check_header(bytes: &[u8], number: u64) -> bool {
     &bytes[..4] == MAGIC && u64_at(bytes, 8) == number && crc32c::crc32c(&bytes[..24]) == u32_at(bytes, 24)
 }
 
-/// Reads the frames of `path` in order and hands `(kind, body)` to `record`, which may refuse a body in words; the
+/// Reads the frames of `path` in order and hands `(offset, kind, body)` to `record`, which may refuse a body in words; the
 /// first bad frame ends the reading. `durable` bytes must be there. Holds one frame in memory.
 pub(crate) fn read_segment(
     files: &dyn Files,
     path: &Path,
     number: u64,
     durable: u64,
-    mut record: impl FnMut(u8, &[u8]) -> Result<(), RecordError>,
+    mut record: impl FnMut(u64, u8, &[u8]) -> Result<(), RecordError>,
 ) -> Result<Outcome, StorageError> {
     let file = files.open(path).map_err(StorageError::io("open", path))?;
     let length = file.len().map_err(StorageError::io("read", path))?;
@@ -79,7 +79,7 @@ pub(crate) fn read_segment(
             return Ok(if lost { damaged(offset, what) } else { Outcome::Torn { offset } });
         };
         let body = window.at(offset + FRAME_BYTES as u64, body_bytes).map_err(read("read", path))?;
-        match record(kind, body) {
+        match record(offset, kind, body) {
             Ok(()) => {}
             Err(RecordError::Body(what)) => return Ok(Outcome::Damaged { offset, what }),
             Err(RecordError::Stop(error)) => return Err(error),

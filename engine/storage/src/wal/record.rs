@@ -16,6 +16,13 @@ use crate::wal::FRAME_BYTES;
 
 pub(crate) const DEFINITIONS: u8 = 1;
 pub(crate) const ROWS: u8 = 2;
+/// A body like that of [`ROWS`]; the samples were accepted although their series had newer ones.
+pub(crate) const LATE_ROWS: u8 = 3;
+pub(crate) const HISTOGRAMS: u8 = 4;
+pub(crate) const EXEMPLARS: u8 = 5;
+pub(crate) const METADATA: u8 = 6;
+pub(crate) const TOMBSTONES: u8 = 7;
+pub(crate) const START_TIMESTAMPS: u8 = 8;
 
 const ROWS_HEADER_BYTES: usize = 8;
 /// Integers of at most this magnitude are written as such.
