@@ -63,6 +63,10 @@ pub trait Files: Send + Sync {
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names of a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Creates a file of `bytes` bytes for which the file system sets real space aside; an error of kind
+    /// `AlreadyExists` when the name is taken. What a failed call leaves behind is the caller's to remove. A file system
+    /// that compresses may take less than it is asked for.
+    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<()>;
     /// Size and free space of the file system below `path`.
     fn space(&self, path: &Path) -> io::Result<Space>;
     /// Takes an exclusive lock that lives as long as the returned guard (and dies with the process); an error of

@@ -143,6 +143,16 @@ impl Files for RealFiles {
         fs::File::open(dir).and_then(|handle| handle.sync_all()).map_err(on(dir))
     }
 
+    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(on(path))?;
+        let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
+        match allocated.map_err(io::Error::from) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => write_zeros(&file, bytes),
+            allocated => allocated,
+        }
+        .map_err(on(path))
+    }
+
     fn space(&self, path: &Path) -> io::Result<Space> {
         let found = rustix::fs::statvfs(path).map_err(|errno| on(path)(errno.into()))?;
         Ok(Space {
@@ -169,6 +179,18 @@ impl Files for RealFiles {
     fn exists(&self, path: &Path) -> io::Result<bool> {
         fs::exists(path).map_err(on(path))
     }
+}
+
+/// Takes space where the file system cannot set it aside otherwise.
+fn write_zeros(mut file: &fs::File, bytes: u64) -> io::Result<()> {
+    const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
+    let mut left = bytes;
+    while left > 0 {
+        let part = left.min(ZEROS.len() as u64);
+        file.write_all(&ZEROS[..part as usize])?;
+        left -= part;
+    }
+    file.sync_data()
 }
 
 fn parent_of(path: &Path) -> &Path {

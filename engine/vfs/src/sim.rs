@@ -167,6 +167,11 @@ impl SimFiles {
 }
 
 impl Shared {
+    /// Bytes that still fit.
+    fn room(&self) -> u64 {
+        self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(self.tree.used()))
+    }
+
     /// Panics when a file about to be given another name could come back from a crash without its content.
     #[expect(clippy::panic, reason = "the simulator's purpose: a test must not go on after this mistake")]
     fn demand_synced(&self, path: &Path) {
@@ -248,6 +253,15 @@ impl Files for SimFiles {
         outcome.answer(())
     }
 
+    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        let (mut shared, outcome) = self.enter(Call::Allocate, path)?;
+        let content = shared.tree.create(path)?;
+        let fits = bytes.min(shared.room());
+        content.lock().reserved = fits;
+        outcome.answer(())?;
+        if fits < bytes { Err(Fault::NoSpace.error(path)) } else { Ok(()) }
+    }
+
     fn space(&self, path: &Path) -> io::Result<Space> {
         let (shared, outcome) = self.enter(Call::Space, path)?;
         outcome.answer(())?;
@@ -314,8 +328,7 @@ impl SimFile {
     }
 
     fn append_what_fits(&self, shared: &Shared, bytes: &[u8]) -> io::Result<()> {
-        let room = shared.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(shared.tree.used()));
-        let fits = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        let fits = bytes.len().min(usize::try_from(shared.room()).unwrap_or(usize::MAX));
         self.content.lock().bytes.extend_from_slice(&bytes[..fits]);
         if fits < bytes.len() { Err(Fault::NoSpace.error(&self.path)) } else { Ok(()) }
     }
@@ -363,7 +376,7 @@ impl File for SimFile {
     fn len(&self) -> io::Result<u64> {
         let (_shared, outcome) = self.files.enter(Call::Len, &self.path)?;
         outcome.answer(())?;
-        Ok(self.content.lock().bytes.len() as u64)
+        Ok(self.content.lock().size())
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -103,3 +103,16 @@ fn space_is_known_and_errors_name_the_path() {
         assert!(text.contains("missing"), "{text}");
     });
 }
+
+#[test]
+fn allocated_space_is_taken_until_the_file_goes() {
+    on_both(|files, dir| {
+        let before = files.space(dir).unwrap();
+        files.allocate(&dir.join("reserve"), 1 << 20).unwrap();
+        assert_eq!(files.list(dir).unwrap()[0].len, 1 << 20);
+        assert_eq!(kind(files.allocate(&dir.join("reserve"), 1)), ErrorKind::AlreadyExists);
+        assert_eq!(files.space(dir).unwrap().total, before.total);
+        files.remove(&dir.join("reserve")).unwrap();
+        files.allocate(&dir.join("reserve"), 1).unwrap();
+    });
+}

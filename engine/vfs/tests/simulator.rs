@@ -327,6 +327,20 @@ fn a_full_disk_takes_what_fits_and_works_again_when_space_returns() {
 }
 
 #[test]
+fn space_set_aside_is_missing_elsewhere_until_it_is_given_up() {
+    let files = new_store(1);
+    files.set_capacity(Some(10));
+    files.allocate(&path("reserve"), 8).unwrap();
+    assert_eq!(files.space(dir()).unwrap().available, 2);
+    let file = files.create(&path("a")).unwrap();
+    assert_eq!(file.append(b"1234").unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(files.allocate(&path("more"), 1).unwrap_err().kind(), ErrorKind::StorageFull);
+    files.remove(&path("reserve")).unwrap();
+    file.append(b"34").unwrap();
+    assert_eq!(files.space(dir()).unwrap().available, 6);
+}
+
+#[test]
 fn the_power_can_be_cut_at_every_call_and_nothing_synced_before_is_lost() {
     // (what was answered, the medium): the last acknowledged append must be there.
     let run = |files: &SimFiles| -> std::io::Result<usize> {

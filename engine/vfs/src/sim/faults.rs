@@ -18,6 +18,7 @@ pub enum Call {
     CreateDirAll,
     HardLink,
     SyncDir,
+    Allocate,
     Space,
     Lock,
     Exists,

@@ -15,6 +15,14 @@ type DirId = usize;
 pub(super) struct Content {
     pub(super) bytes: Vec<u8>,
     pub(super) synced: usize,
+    /// Space set aside beyond the bytes.
+    pub(super) reserved: u64,
+}
+
+impl Content {
+    pub(super) fn size(&self) -> u64 {
+        self.bytes.len() as u64 + self.reserved
+    }
 }
 
 /// What a name stands for. Two names of one file share its content.
@@ -93,9 +101,7 @@ impl Tree {
 
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         let entry = |(name, node): (&String, &Node)| match node {
-            Node::File(content) => {
-                DirEntry { name: name.clone(), is_dir: false, len: content.lock().bytes.len() as u64 }
-            }
+            Node::File(content) => DirEntry { name: name.clone(), is_dir: false, len: content.lock().size() },
             Node::Dir(_) => DirEntry { name: name.clone(), is_dir: true, len: 0 },
         };
         Ok(self.dirs[self.dir(path)?].names.iter().map(entry).collect())
@@ -107,9 +113,7 @@ impl Tree {
         let files = self.dirs.iter().flat_map(|dir| dir.names.values());
         files
             .filter_map(|node| match node {
-                Node::File(content) if seen.insert(Arc::as_ptr(content)) => {
-                    Some(content.lock().bytes.len() as u64)
-                }
+                Node::File(content) if seen.insert(Arc::as_ptr(content)) => Some(content.lock().size()),
                 _ => None,
             })
             .sum()
