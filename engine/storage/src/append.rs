@@ -1,6 +1,5 @@
 //! A batch's way in: series, judgement per sample, log, columns.
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use metricsstore_model::{Acknowledge, AppendError, Batch, Refusal, Refused, Verdicts};
 
@@ -9,6 +8,7 @@ use crate::head::{EpochData, Judgement, Limits};
 use crate::identity::Resolved;
 use crate::segment::{Segment, SegmentCursor};
 use crate::store::Store;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::wal::record::{self, LogSample, RowsEncoder};
 
 /// How far a sample may lie in the future.

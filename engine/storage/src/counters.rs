@@ -1,9 +1,9 @@
 //! Counts since the start.
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use metricsstore_model::{Refusal, Verdicts};
 
 use crate::RefusedCounts;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[derive(Default)]
 pub(crate) struct Counters {

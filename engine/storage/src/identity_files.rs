@@ -11,7 +11,6 @@
 //! ```
 //! The checksum covers number and body. The last frame has length 0: a file without it is cut short.
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
 
 use metricsstore_vfs::Files;
 
@@ -20,6 +19,7 @@ use crate::counters::Counters;
 use crate::identity::Identity;
 use crate::quarantine;
 use crate::store::Places;
+use crate::sync::atomic::Ordering::Relaxed;
 
 const MAGIC: &[u8; 4] = b"MSID";
 const VERSION: u32 = 1;

@@ -1,9 +1,10 @@
 //! The memory and the disk ladder: what is refused when.
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use metricsstore_budget::{Budget, Level, Part};
 use metricsstore_model::AppendError;
 use metricsstore_vfs::Space;
+
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 /// This share of all series' state may exist twice while a seal runs.
 const SEALING_SHARE: u64 = 4;

@@ -45,6 +45,7 @@ mod segment;
 mod select;
 mod stats;
 mod store;
+mod sync;
 mod view;
 mod wal;
 

@@ -1,6 +1,5 @@
 //! Background work, all of it under one lock: seal, expire, merge, tidy up.
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use metricsstore_budget::{Level, Part};
@@ -10,6 +9,7 @@ use crate::compact;
 use crate::manifest::Manifest;
 use crate::segment::Segment;
 use crate::store::{Places, Store};
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::view::View;
 use crate::wal::Cut;
 use crate::{Maintenance, StorageError, identity_files};

@@ -2,12 +2,9 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
-use arc_swap::ArcSwap;
 use metricsstore_budget::Budget;
 use metricsstore_vfs::{Clock, Files};
-use parking_lot::{Mutex, RwLock};
 use roaring::RoaringBitmap;
 
 use crate::column::Piece;
@@ -19,6 +16,8 @@ use crate::maintain::Upkeep;
 use crate::manifest::Manifest;
 use crate::segment::{Segment, SegmentCursor};
 use crate::store::{Places, Store};
+use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use crate::sync::{ArcSwap, Mutex, RwLock};
 use crate::view::View;
 use crate::wal::{self, Log};
 use crate::{Progress, StorageError, StoreOptions, compact, identity_files, quarantine};

@@ -1,6 +1,7 @@
 //! What the store is told, and what it tells about itself.
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// When an append with [`metricsstore_model::Acknowledge::Durable`] may return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

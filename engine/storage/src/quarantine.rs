@@ -1,13 +1,13 @@
 //! Damaged files are copied aside, counted, and never deleted by us.
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
 
 use metricsstore_vfs::Files;
 
 use crate::StorageError;
 use crate::counters::Counters;
 use crate::store::Places;
+use crate::sync::atomic::Ordering::Relaxed;
 
 const CHUNK_BYTES: usize = 1 << 20;
 

@@ -1,12 +1,12 @@
 //! Replay: the log back into the head, within the budget.
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
 
 use roaring::RoaringBitmap;
 
 use crate::head::Limits;
 use crate::identity::SeriesId;
 use crate::store::{Places, Store};
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::wal::record::{self, LogSample};
 use crate::wal::{self, Outcome, RecordError};
 use crate::{Maintenance, Progress, StorageError, quarantine};

@@ -3,17 +3,17 @@
 //! A seal is also the cure of a failed log: what was taken but perhaps not logged becomes durable in the segment, and
 //! only then is anything acknowledged again.
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use metricsstore_budget::Level;
-use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use crate::head::{Epoch, PAGE_SERIES};
 use crate::maintain::Upkeep;
 use crate::segment::{NewPiece, Segment, SegmentWriter};
 use crate::store::{Places, Store};
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::view::View;
 use crate::wal::Cut;
 use crate::{Maintenance, StorageError};

@@ -1,8 +1,8 @@
 //! The store in numbers.
-use std::sync::atomic::Ordering::Relaxed;
 
 use crate::StoreStats;
 use crate::store::Store;
+use crate::sync::atomic::Ordering::Relaxed;
 
 pub(crate) fn collect(store: &Store) -> StoreStats {
     let counters = &store.counters;

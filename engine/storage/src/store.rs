@@ -1,14 +1,11 @@
 //! The store's face: opens, appends, selects, maintains, closes.
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
-use arc_swap::ArcSwap;
 use metricsstore_budget::{Budget, Grant, Level};
 use metricsstore_model::read::{Limited, ReadError, Selection, SeriesBatches, Source};
 use metricsstore_model::{Acknowledge, Append, AppendError, Batch, LabelBuf, Matcher, Verdicts};
 use metricsstore_vfs::{Clock, Files};
-use parking_lot::{Mutex, RwLock};
 use roaring::RoaringBitmap;
 
 use crate::append::Scratch;
@@ -18,6 +15,8 @@ use crate::identity::Identity;
 use crate::ladder::Ladder;
 use crate::maintain::Upkeep;
 use crate::select::Select;
+use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use crate::sync::{ArcSwap, Mutex, RwLock};
 use crate::view::View;
 use crate::wal::Log;
 use crate::{Maintenance, Progress, StorageError, StoreOptions, StoreStats};

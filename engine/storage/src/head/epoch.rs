@@ -2,12 +2,12 @@
 use hashbrown::HashMap;
 use metricsstore_budget::{Budget, Part};
 use metricsstore_model::Refusal;
-use parking_lot::Mutex;
 
 use super::Stream;
 use super::pages::Pages;
 use super::stream::Place;
 use crate::column::{Arena, Column, Piece};
+use crate::sync::Mutex;
 
 const NONE: u32 = u32::MAX;
 /// A series that would leave more rows empty than this follows another stream.

@@ -3,12 +3,12 @@ use std::collections::BinaryHeap;
 
 use metricsstore_model::read::Limited;
 use metricsstore_model::{LabelBuf, Matcher};
-use parking_lot::RwLock;
 use roaring::RoaringBitmap;
 
 use super::row_set::RowSet;
 use super::select::select;
 use super::tables::Tables;
+use crate::sync::RwLock;
 
 /// Items that are copied out in one read section.
 const AT_ONCE: usize = 1024;

@@ -32,14 +32,11 @@ mod tight;
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwap;
 use hashbrown::DefaultHashBuilder;
 use metricsstore_budget::{Budget, Level, Part};
 use metricsstore_model::read::{Limited, SeriesLabels, SeriesRef};
 use metricsstore_model::{Batch, LabelBuf, LabelError, Matcher, Refusal};
-use parking_lot::{Mutex, RwLock};
 use roaring::RoaringBitmap;
 
 use definitions::Record;
@@ -47,6 +44,9 @@ use listing::Scope;
 use raw_cache::{DROPPED, RawCache};
 use split::Splits;
 use tables::{PairSet, Tables};
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{ArcSwap, Mutex, RwLock};
 
 /// Labels of one series.
 const MAX_LABELS: usize = 1024;

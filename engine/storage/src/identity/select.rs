@@ -6,11 +6,11 @@
 //! - a matcher that the empty string passes *bars* the series whose group or residual has a value that fails.
 use metricsstore_model::read::SeriesRef;
 use metricsstore_model::{MatchOp, Matcher};
-use parking_lot::RwLock;
 
 use super::SeriesId;
 use super::row_set::RowSet;
 use super::tables::Tables;
+use crate::sync::RwLock;
 
 /// Values that are matched in one read section, so that an expensive pattern does not keep writers waiting.
 const VALUES_AT_ONCE: usize = 1024;

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metricsstore_vfs::{File, Files};
-use parking_lot::{Condvar, Mutex};
 
 use super::record;
 use super::{FRAME_BYTES, HEADER_BYTES, MAX_BODY_BYTES, fill_frame, header, segment_path};
 use crate::StorageError;
 use crate::identity::Identity;
+use crate::sync::{Condvar, Mutex};
 
 /// Series whose definitions go into one record.
 const DEFINITIONS_PER_RECORD: usize = 4096;
