@@ -4,6 +4,7 @@
 //! - [`mod@column`]: the value column of one series, 24 bytes of state, bit-exact for every `f64`;
 //! - [`fragments`]: 32-byte fragments chained in an arena, where open columns keep their payload;
 //! - [`timestamps`]: a timestamp stream as bytes;
+//! - [`histogram`]: native histograms, each against the one before;
 //! - [`bits`], [`varint`], [`checksum`]: what they and the file formats are made of.
 //!
 //! Damaged input is an error value, [`Damaged`]; no decoder panics, and every one is bounded by its input and by the
@@ -14,6 +15,7 @@ pub mod bits;
 pub mod checksum;
 pub mod column;
 pub mod fragments;
+pub mod histogram;
 pub mod timestamps;
 pub mod varint;
 
