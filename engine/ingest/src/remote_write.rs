@@ -157,7 +157,8 @@ impl Decoder {
             rows[entry.row].raw_labels = raw_labels;
         }
         let samples = std::mem::take(&mut self.samples);
-        let batch = Batch { origin, decoder: &Labels, rows, samples };
+        let extras_none = metricsstore_model::Extras::default();
+        let batch = Batch { origin, decoder: &Labels, rows, samples, extras: extras_none };
         let result = consume(&batch, extras);
         self.rows = rebind(batch.rows);
         self.samples = batch.samples;

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
-use crate::{LabelBuf, Sample};
+use crate::histogram::{Histogram, HistogramError};
+use crate::{LabelBuf, Metadata, Sample};
 
 /// Keyed 128-bit hash of a series' raw label bytes together with everything that decides what they decode to
 /// (encoding, target labels). Never persisted: the key is drawn anew by each process.
@@ -77,6 +78,14 @@ pub trait LabelDecoder {
     /// Fills `labels` (cleared first), sorted, without empty values. `Ok(false)`: the series is dropped by
     /// relabelling, and its samples with it.
     fn decode(&self, raw_labels: &[u8], labels: &mut LabelBuf) -> Result<bool, LabelError>;
+
+    /// Fills `labels` (cleared first), sorted, with an exemplar's labels, which need no metric name. Encodings without
+    /// exemplars refuse.
+    fn decode_exemplar(&self, raw_labels: &[u8], labels: &mut LabelBuf) -> Result<(), LabelError> {
+        let _ = raw_labels;
+        labels.clear();
+        Err(LabelError::Malformed { offset: 0, what: "an encoding with exemplars" })
+    }
 }
 
 /// One series of a batch with its samples.
@@ -100,6 +109,58 @@ pub struct Batch<'b> {
     pub rows: Vec<Row<'b>>,
     /// Samples of all rows, row after row.
     pub samples: Vec<Sample>,
+    /// What there is beside float samples; mostly nothing.
+    pub extras: Extras<'b>,
+}
+
+/// What a batch holds beside float samples. The default is nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Extras<'b> {
+    /// When the counter behind each of [`Batch::samples`] began, in milliseconds, 0 where that is unknown; empty when
+    /// it is unknown everywhere. A start that is not before its sample is ignored, which is no error.
+    pub starts_ms: Vec<i64>,
+    /// Native histograms; those of a row are judged in this order.
+    pub histograms: Vec<HistogramSample>,
+    /// Exemplars, likewise.
+    pub exemplars: Vec<Exemplar<'b>>,
+    /// What metric families are.
+    pub metadata: Vec<Metadata>,
+}
+
+impl Extras<'_> {
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.starts_ms.is_empty()
+            && self.histograms.is_empty()
+            && self.exemplars.is_empty()
+            && self.metadata.is_empty()
+    }
+}
+
+/// One native histogram of a series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistogramSample {
+    /// Index into [`Batch::rows`].
+    pub row: u32,
+    /// Milliseconds since the Unix epoch.
+    pub timestamp_ms: i64,
+    /// When the counter began, in milliseconds; 0 when that is unknown.
+    pub start_ms: i64,
+    /// Not validated yet.
+    pub histogram: Histogram,
+}
+
+/// One exemplar of a series: a single observation with labels of its own.
+#[derive(Debug, Clone)]
+pub struct Exemplar<'b> {
+    /// Index into [`Batch::rows`].
+    pub row: u32,
+    /// Its label bytes as they came, for [`LabelDecoder::decode_exemplar`].
+    pub raw_labels: &'b [u8],
+    /// Milliseconds since the Unix epoch.
+    pub timestamp_ms: i64,
+    /// Any f64.
+    pub value: f64,
 }
 
 /// When [`Append::append`] returns.
@@ -132,14 +193,27 @@ pub enum Refusal {
     /// The memory budget admits no new series at present.
     #[error("memory budget is too full for a new series")]
     SeriesBudget,
+    /// The parts of a native histogram contradict each other.
+    #[error(transparent)]
+    Histogram(#[from] HistogramError),
+    /// Older than the series' newest exemplar, or than the one that it would replace.
+    #[error("out of order exemplar")]
+    ExemplarOutOfOrder,
+    /// The labels of an exemplar are longer than Prometheus takes.
+    #[error("label length for exemplar exceeds maximum of {MAX_EXEMPLAR_CHARS} UTF-8 characters")]
+    ExemplarLabels,
 }
+
+/// Characters that the names and values of an exemplar's labels may have in all.
+pub const MAX_EXEMPLAR_CHARS: usize = 128;
 
 /// One refused sample or row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Index into [`Batch::rows`].
     pub row: u32,
-    /// Index into [`Batch::samples`]; `None` when the whole row was refused.
+    /// Index into [`Batch::samples`], or into the list of histograms or exemplars where those are judged; `None` when
+    /// the whole row was refused.
     pub sample: Option<u32>,
     /// Why.
     pub refusal: Refusal,
@@ -154,7 +228,22 @@ pub struct Verdicts {
     pub series_created: u32,
     /// Rows that relabelling dropped.
     pub rows_dropped: u32,
-    /// What was refused and why, in the order of the rows.
+    /// What was refused and why, in the order of the rows. A row that was refused as a whole stands here only, whatever
+    /// it holds.
+    pub refused: Vec<Refused>,
+    /// What became of [`Extras::histograms`].
+    pub histograms: Judged,
+    /// What became of [`Extras::exemplars`]; those that are not kept because there is no exemplar storage are neither
+    /// written nor refused.
+    pub exemplars: Judged,
+}
+
+/// What became of one list of a batch's extras.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// Written, exact duplicates included.
+    pub written: u32,
+    /// Refused and why, in the order of the list.
     pub refused: Vec<Refused>,
 }
 

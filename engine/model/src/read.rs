@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use metricsstore_budget::{Exhausted, Grant};
 
+use crate::histogram::Histogram;
 use crate::{LabelBuf, Matcher};
 
 /// One series in what a select returned. Ids mean something only to the [`SeriesLabels`] of the same select.
@@ -47,12 +48,22 @@ impl FloatColumns {
     }
 }
 
-/// The kinds of columns; native histograms become another one.
+/// Native histograms of one batch: the cell of series `s` at row `r` is `cells[s * rows + r]`, `None` where there is
+/// none. Those that end a series are values here ([`Histogram::is_stale`]).
+#[derive(Debug, Clone, Default)]
+pub struct HistogramColumns {
+    /// Series after series.
+    pub cells: Vec<Option<Histogram>>,
+}
+
+/// The kinds of columns. A series that has samples of both kinds is in one batch of each.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Columns {
     /// Float samples.
     Floats(FloatColumns),
+    /// Native histograms.
+    Histograms(HistogramColumns),
 }
 
 /// Many series that share one timestamp stream.
@@ -64,15 +75,19 @@ pub struct SeriesBatch {
     pub ids: Vec<SeriesRef>,
     /// Their samples.
     pub columns: Columns,
+    /// When the counters behind them began, in milliseconds, one for each cell of the columns, 0 where that is unknown;
+    /// empty when it is unknown for all of them.
+    pub starts_ms: Vec<i64>,
 }
 
 impl SeriesBatch {
-    /// Copies the samples of series `index` into `times` and `values` (cleared first), absent cells left out.
+    /// Copies the float samples of series `index` into `times` and `values` (cleared first), absent cells left out. A
+    /// batch of histograms has none.
     pub fn samples_into(&self, index: usize, times: &mut Vec<i64>, values: &mut Vec<f64>) {
         times.clear();
         values.clear();
         let rows = self.times.len();
-        let Columns::Floats(columns) = &self.columns;
+        let Columns::Floats(columns) = &self.columns else { return };
         let cells = index * rows..(index + 1) * rows;
         if columns.absent.is_empty() {
             times.extend_from_slice(&self.times);
@@ -103,8 +118,8 @@ pub trait SeriesLabels: Send + Sync {
     }
 }
 
-/// What one select found. Every series is in exactly one batch, with all of its samples that the selection covers;
-/// series without a sample there are left out. Batches come in no particular order.
+/// What one select found. Every series is in exactly one batch of each kind of columns that it has samples of, with all
+/// of them that the selection covers; series without a sample there are left out. Batches come in no particular order.
 pub trait SeriesBatches: Send {
     /// The next batch; `None` after the last.
     fn next_batch(&mut self) -> Result<Option<SeriesBatch>, ReadError>;

@@ -51,6 +51,8 @@ impl Counters {
             Refusal::TooOld | Refusal::TooFarInFuture => &self.out_of_bounds,
             Refusal::Labels(_) => &self.labels,
             Refusal::SeriesBudget => &self.series_budget,
+            // Pages hold float samples only.
+            Refusal::Histogram(_) | Refusal::ExemplarOutOfOrder | Refusal::ExemplarLabels => return,
         };
         counter.fetch_add(1, Relaxed);
     }

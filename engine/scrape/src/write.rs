@@ -5,7 +5,7 @@ use std::time::Instant;
 use metricsstore_budget::{Budget, Part};
 use metricsstore_ingest::text::{Page, PageOptions, TextLabels};
 use metricsstore_model::{
-    Acknowledge, Append, Batch, LabelBuf, LabelDecoder, LabelError, METRIC_NAME, Origin, RawKey,
+    Acknowledge, Append, Batch, Extras, LabelBuf, LabelDecoder, LabelError, METRIC_NAME, Origin, RawKey,
     RawKeyHasher, Row, Sample, Verdicts, stale_nan,
 };
 
@@ -234,6 +234,7 @@ impl Writer<'_> {
             decoder: &decoder,
             rows: batch.rows,
             samples: batch.samples,
+            extras: Extras::default(),
         };
         Ok(self.append.append(&batch, Acknowledge::Written)?)
     }

@@ -30,6 +30,8 @@ impl App {
             ("too_far_in_future", refused.too_far_in_future),
             ("labels", refused.labels),
             ("new_series", refused.series_budget),
+            ("histogram", refused.histogram),
+            ("exemplar", refused.exemplar),
             ("busy", refused.busy_requests + self.metrics.write_busy.get()),
             ("log_failure", refused.log_failures),
             ("undecodable", self.metrics.write_undecodable.get()),

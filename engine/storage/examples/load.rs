@@ -6,7 +6,7 @@ use std::time::Instant;
 use metricsstore_budget::{Budget, Grant, Part};
 use metricsstore_model::read::{Selection, Source};
 use metricsstore_model::{
-    Acknowledge, Append, Batch, LabelBuf, LabelDecoder, LabelError, Origin, RawKeyHasher, Row, Sample,
+    Acknowledge, Append, Batch, Extras, LabelBuf, LabelDecoder, LabelError, Origin, RawKeyHasher, Row, Sample,
 };
 use metricsstore_storage::{Progress, Store, StoreOptions};
 use metricsstore_vfs::Clock;
@@ -111,6 +111,7 @@ fn main() {
                             decoder: &PlainLabels,
                             rows: rows.collect(),
                             samples: samples.collect(),
+                            extras: Extras::default(),
                         };
                         let verdicts = store.append(&batch, Acknowledge::Durable).unwrap();
                         assert_eq!(verdicts.written as usize, last - first);

@@ -22,6 +22,8 @@ pub(crate) struct Counters {
     too_far_in_future: AtomicU64,
     labels: AtomicU64,
     series_budget: AtomicU64,
+    histogram: AtomicU64,
+    exemplar: AtomicU64,
 }
 
 impl Counters {
@@ -29,7 +31,8 @@ impl Counters {
         if verdicts.series_created > 0 {
             self.series_created.fetch_add(u64::from(verdicts.series_created), Relaxed);
         }
-        for refused in &verdicts.refused {
+        let extras = verdicts.histograms.refused.iter().chain(&verdicts.exemplars.refused);
+        for refused in verdicts.refused.iter().chain(extras) {
             let counter = match refused.refusal {
                 Refusal::OutOfOrder => &self.out_of_order,
                 Refusal::DuplicateTimestamp => &self.duplicate_timestamp,
@@ -37,6 +40,8 @@ impl Counters {
                 Refusal::TooFarInFuture => &self.too_far_in_future,
                 Refusal::Labels(_) => &self.labels,
                 Refusal::SeriesBudget => &self.series_budget,
+                Refusal::Histogram(_) => &self.histogram,
+                Refusal::ExemplarOutOfOrder | Refusal::ExemplarLabels => &self.exemplar,
             };
             counter.fetch_add(1, Relaxed);
         }
@@ -50,6 +55,8 @@ impl Counters {
             too_far_in_future: self.too_far_in_future.load(Relaxed),
             labels: self.labels.load(Relaxed),
             series_budget: self.series_budget.load(Relaxed),
+            histogram: self.histogram.load(Relaxed),
+            exemplar: self.exemplar.load(Relaxed),
             busy_requests: self.busy_requests.load(Relaxed),
             log_failures: self.log_failures.load(Relaxed),
         }

@@ -115,6 +115,10 @@ pub struct RefusedCounts {
     pub labels: u64,
     /// Rows of new series that the memory budget did not admit.
     pub series_budget: u64,
+    /// Native histograms whose parts contradict each other.
+    pub histogram: u64,
+    /// Exemplars: out of order, or with labels that are too long.
+    pub exemplar: u64,
     /// Whole requests refused by the memory or the disk ladder.
     pub busy_requests: u64,
     /// Whole requests that failed because the log could not be written or synced.

@@ -440,6 +440,6 @@ impl Builder {
         self.values.truncate(self.base);
         self.absent.truncate(if self.any_absent { self.base.div_ceil(64) } else { 0 });
         let columns = Columns::Floats(FloatColumns { values: self.values, absent: self.absent });
-        Some(SeriesBatch { times: timeline.into(), ids: self.ids, columns })
+        Some(SeriesBatch { times: timeline.into(), ids: self.ids, columns, starts_ms: Vec::new() })
     }
 }

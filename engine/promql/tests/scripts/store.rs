@@ -82,6 +82,7 @@ fn dense(series: &[Picked]) -> SeriesBatch {
             values: series.iter().flat_map(|(_, samples)| samples.iter().map(|(_, value)| *value)).collect(),
             absent: vec![],
         }),
+        starts_ms: vec![],
     }
 }
 
@@ -105,6 +106,7 @@ fn sparse(series: &[Picked]) -> SeriesBatch {
         times: times.into(),
         ids: series.iter().map(|(id, _)| *id).collect(),
         columns: Columns::Floats(columns),
+        starts_ms: vec![],
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use metricsstore_budget::{Budget, Grant};
 use metricsstore_model::read::{Selection, Source};
 use metricsstore_model::{
-    Acknowledge, Append, AppendError, Batch, LabelBuf, LabelDecoder, LabelError, Matcher, Origin,
+    Acknowledge, Append, AppendError, Batch, Extras, LabelBuf, LabelDecoder, LabelError, Matcher, Origin,
     RawKeyHasher, Row, Sample, Verdicts,
 };
 use metricsstore_storage::{Progress, StorageError, Store, StoreOptions};
@@ -60,6 +60,7 @@ pub fn append(
             })
             .collect(),
         samples: rows.iter().map(|&(_, timestamp_ms, value)| Sample { timestamp_ms, value }).collect(),
+        extras: Extras::default(),
     };
     store.append(&batch, acknowledge)
 }

@@ -5,7 +5,7 @@ mod removal;
 
 use metricsstore_budget::Budget;
 use metricsstore_model::{
-    Batch, LabelBuf, LabelDecoder, LabelError, MatchOp, Matcher, Origin, RawKeyHasher, Refusal, Row,
+    Batch, Extras, LabelBuf, LabelDecoder, LabelError, MatchOp, Matcher, Origin, RawKeyHasher, Refusal, Row,
 };
 
 use super::{Identity, Resolved, SeriesId};
@@ -35,7 +35,13 @@ fn resolve_raw(identity: &Identity, raws: &[String], admit_new: bool) -> Vec<Res
         .iter()
         .map(|raw| Row { raw_labels: raw.as_bytes(), key: keys.key(raw.as_bytes()), samples: 0..0 })
         .collect();
-    let batch = Batch { origin: Origin::RemoteWrite(0), decoder: &Lines, rows, samples: Vec::new() };
+    let batch = Batch {
+        origin: Origin::RemoteWrite(0),
+        decoder: &Lines,
+        rows,
+        samples: Vec::new(),
+        extras: Extras::default(),
+    };
     let mut out = Vec::new();
     identity.resolve(&batch, admit_new, &mut out);
     out
