@@ -175,14 +175,17 @@ pub enum Acknowledge {
 /// Why a sample (or with it the whole row) was not written. Never retryable: sending it again cannot help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Older than the series' newest sample, beyond what is accepted out of order.
+    /// Older than the series' newest sample, and nothing is accepted out of order.
     #[error("out of order sample")]
     OutOfOrder,
     /// Another value at a timestamp that is taken.
     #[error("duplicate sample for timestamp")]
     DuplicateTimestamp,
-    /// Before the window that the head still accepts, or past retention.
+    /// Before what is accepted of any series, or past retention; nothing is accepted out of order.
     #[error("out of bounds")]
+    OutOfBounds,
+    /// Before the out-of-order window, or past retention.
+    #[error("too old sample")]
     TooOld,
     /// Later than now + 10 minutes.
     #[error("out of bounds: more than 10m in the future")]

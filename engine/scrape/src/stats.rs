@@ -48,7 +48,7 @@ impl Counters {
         let counter = match refusal {
             Refusal::OutOfOrder => &self.out_of_order,
             Refusal::DuplicateTimestamp => &self.duplicate,
-            Refusal::TooOld | Refusal::TooFarInFuture => &self.out_of_bounds,
+            Refusal::OutOfBounds | Refusal::TooOld | Refusal::TooFarInFuture => &self.out_of_bounds,
             Refusal::Labels(_) => &self.labels,
             Refusal::SeriesBudget => &self.series_budget,
             // Pages hold float samples only.

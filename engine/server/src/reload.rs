@@ -26,6 +26,7 @@ impl App {
         vec![
             ("out_of_order", refused.out_of_order),
             ("duplicate_timestamp", refused.duplicate_timestamp),
+            ("out_of_bounds", refused.out_of_bounds),
             ("too_old", refused.too_old),
             ("too_far_in_future", refused.too_far_in_future),
             ("labels", refused.labels),
@@ -61,6 +62,9 @@ fn reload_config(app: &App) -> Result<(), String> {
                 metricsstore_promql::EngineOptions { default_step_ms: step_ms, ..engine.options().clone() };
             *engine = Engine::new(options);
         }
+    }
+    if let Some(store) = app.store() {
+        store.set_out_of_order_window_ms(config.out_of_order_window_ms());
     }
     app.scraping.apply(config.jobs());
     match error {

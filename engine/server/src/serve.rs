@@ -215,6 +215,7 @@ async fn open_store(app: &Arc<App>) -> Result<Worker, String> {
             shards: opened.threads() as usize,
             retention_ms: opened.retention_ms_of(&opened.runtime.lock().config),
             retention_bytes: options.retention_bytes,
+            out_of_order_window_ms: opened.config.lock().out_of_order_window_ms(),
             block_duration_ms: options.block_duration_ms,
             wal_sync: options.wal_sync,
             ..StoreOptions::new(&options.data_dir)
@@ -229,9 +230,10 @@ async fn open_store(app: &Arc<App>) -> Result<Worker, String> {
     app.set_store(store.clone());
     let maintenance =
         background::maintenance(store.clone()).map_err(|error| format!("cannot start a thread: {error}"))?;
-    app.scraping.start(app, store, app.process_key);
+    app.scraping.start(app, store.clone(), app.process_key);
     // A reload may run beside this; its lock keeps the later configuration the one in force.
     let config = app.config.lock();
+    store.set_out_of_order_window_ms(config.out_of_order_window_ms());
     app.scraping.apply(config.jobs());
     drop(config);
     app.phase.send_replace(Phase::Ready);

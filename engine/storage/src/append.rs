@@ -1,14 +1,12 @@
 //! A batch's way in: series, judgement per sample, log, columns.
-use std::sync::Arc;
-
 use metricsstore_model::{Acknowledge, AppendError, Batch, Refusal, Refused, Verdicts};
 
 use crate::WalSync;
 use crate::head::{EpochData, Judgement, Limits};
 use crate::identity::Resolved;
-use crate::segment::{Segment, SegmentCursor};
 use crate::store::Store;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::taken::Taken;
 use crate::wal::record::{self, LogSample, RowsEncoder};
 
 /// How far a sample may lie in the future.
@@ -24,13 +22,18 @@ const KEPT_RECORD_BYTES: usize = 1 << 20;
 /// Buffers of one append, kept for the next.
 pub(crate) struct Scratch {
     resolved: Vec<Result<Resolved, Refusal>>,
-    record: RowsEncoder,
+    rows: RowsEncoder,
+    late_rows: RowsEncoder,
 }
 
 impl Scratch {
     /// Bytes of memory held.
     pub(crate) fn bytes(&self) -> usize {
-        self.resolved.capacity() * size_of::<Result<Resolved, Refusal>>() + self.record.capacity()
+        self.resolved.capacity() * size_of::<Result<Resolved, Refusal>>() + self.record_bytes()
+    }
+
+    fn record_bytes(&self) -> usize {
+        self.rows.capacity() + self.late_rows.capacity()
     }
 }
 
@@ -40,13 +43,13 @@ impl Store {
         batch: &Batch<'_>,
         acknowledge: Acknowledge,
     ) -> Result<Verdicts, AppendError> {
-        let mut scratch = self
-            .scratches
-            .lock()
-            .pop()
-            .unwrap_or_else(|| Scratch { resolved: Vec::new(), record: RowsEncoder::new() });
+        let mut scratch = self.scratches.lock().pop().unwrap_or_else(|| Scratch {
+            resolved: Vec::new(),
+            rows: RowsEncoder::new(),
+            late_rows: RowsEncoder::new(),
+        });
         let result = self.append_with(batch, acknowledge, &mut scratch);
-        if scratch.record.capacity() <= KEPT_RECORD_BYTES {
+        if scratch.record_bytes() <= KEPT_RECORD_BYTES {
             let mut scratches = self.scratches.lock();
             if scratches.len() < KEPT_SCRATCHES {
                 scratches.push(scratch);
@@ -114,11 +117,12 @@ impl Store {
         }
         let limits = self.limits();
         let view = self.view.load();
+        let mut taken = Taken::new(&view, self.layout);
         while shards != 0 {
             let shard = shards.trailing_zeros() as usize;
             shards &= shards - 1;
             let mut data = view.open[shard].data.lock();
-            self.apply_shard(batch, shard, limits, &mut data, scratch, &mut verdicts)?;
+            self.apply_shard(batch, shard, limits, &mut data, &mut taken, scratch, &mut verdicts)?;
         }
         verdicts.refused.sort_by_key(|refused| (refused.row, refused.sample));
         Ok(verdicts)
@@ -128,13 +132,14 @@ impl Store {
     fn limits(&self) -> Limits {
         let now_ms = self.clock.now_ms();
         let newest = self.newest_ms.load(Relaxed);
-        let lagging = if newest == i64::MIN {
-            i64::MIN
-        } else {
-            newest.saturating_sub(self.options.block_duration_ms / 2)
-        };
+        // Nothing is old in an empty store: `i64::MIN` stays what it is.
+        let behind = |ms: i64| newest.saturating_sub(ms);
+        let retained_ms = self.retained_from_ms(now_ms).max(FIRST_MS);
+        let window_ms = self.out_of_order_window_ms.load(Relaxed);
         Limits {
-            min_ms: lagging.max(self.retained_from_ms(now_ms)).max(FIRST_MS),
+            retained_ms,
+            in_order_ms: behind(self.options.block_duration_ms / 2).max(retained_ms),
+            late_ms: (window_ms > 0).then(|| behind(window_ms)),
             max_ms: now_ms.saturating_add(FUTURE_MS),
         }
     }
@@ -142,17 +147,20 @@ impl Store {
     /// Judges, takes and logs the rows of one shard under its lock: the log has each series' samples in the order in
     /// which they were judged. When the log fails, what was taken is made durable by a seal before anything else is
     /// acknowledged (see [`Store::maintain`]).
+    #[expect(clippy::too_many_arguments, reason = "the loop of `apply`, taken out")]
     fn apply_shard(
         &self,
         batch: &Batch<'_>,
         shard: usize,
         limits: Limits,
         data: &mut EpochData,
+        taken: &mut Taken<'_>,
         scratch: &mut Scratch,
         verdicts: &mut Verdicts,
     ) -> Result<(), String> {
-        let Scratch { resolved, record } = scratch;
-        record.clear();
+        let Scratch { resolved, rows, late_rows } = scratch;
+        rows.clear();
+        late_rows.clear();
         let mut newest = i64::MIN;
         for (row, resolved) in resolved.iter().enumerate() {
             let Ok(Resolved::Known(id) | Resolved::Created(id)) = resolved else { continue };
@@ -163,55 +171,82 @@ impl Store {
             let range = batch.rows[row].samples.clone();
             for (index, sample) in range.clone().zip(&batch.samples[range.start as usize..range.end as usize])
             {
-                let bits = sample.value.to_bits();
-                let mut judgement = data.append(local, sample.timestamp_ms, bits, limits);
-                if judgement == Judgement::Recall
-                    && let Some(sealed) = self.sealed_value(id.0, sample.timestamp_ms)
-                {
-                    data.recall(local, sealed);
-                    judgement = data.append(local, sample.timestamp_ms, bits, limits);
-                }
-                match judgement {
-                    Judgement::Written => {
-                        verdicts.written += 1;
-                        newest = newest.max(sample.timestamp_ms);
-                        record.push(LogSample { series: id.0, timestamp_ms: sample.timestamp_ms, bits });
+                let (timestamp_ms, bits) = (sample.timestamp_ms, sample.value.to_bits());
+                let sample = LogSample { series: id.0, timestamp_ms, bits };
+                let written = match data.append(local, timestamp_ms, bits, limits) {
+                    Judgement::Written => Ok(Some(&mut *rows)),
+                    Judgement::Duplicate => Ok(None),
+                    Judgement::Refused(refusal) => Err(refusal),
+                    Judgement::Older { is_last } => {
+                        let judged = judge_older(data, taken, local, sample, is_last, limits);
+                        judged.map(|late| late.then_some(&mut *late_rows))
                     }
-                    Judgement::Duplicate => verdicts.written += 1,
-                    // The sealed value cannot be read: nothing may be said to be the same.
-                    Judgement::Recall => verdicts.refused.push(Refused {
-                        row: row as u32,
-                        sample: Some(index),
-                        refusal: Refusal::DuplicateTimestamp,
-                    }),
-                    Judgement::Refused(refusal) => {
+                };
+                match written {
+                    Ok(record) => {
+                        verdicts.written += 1;
+                        if let Some(record) = record {
+                            newest = newest.max(timestamp_ms);
+                            record.push(sample);
+                        }
+                    }
+                    Err(refusal) => {
                         verdicts.refused.push(Refused { row: row as u32, sample: Some(index), refusal });
                     }
                 }
             }
-            if record.len() >= RECORD_BYTES {
-                self.write(record)?;
+            if rows.len() + late_rows.len() >= RECORD_BYTES {
+                self.write(rows, late_rows)?;
             }
         }
         data.recount();
         self.newest_ms.fetch_max(newest, Relaxed);
-        if record.is_empty() { Ok(()) } else { self.write(record) }
+        self.write(rows, late_rows)
     }
 
-    /// The value of a sealed sample, newest segments first.
-    fn sealed_value(&self, series: u32, timestamp_ms: i64) -> Option<u64> {
-        let view = self.view.load();
-        let may_have = |segment: &&Arc<Segment>| (segment.min_ms..=segment.max_ms).contains(&timestamp_ms);
-        view.segments.iter().rev().filter(may_have).find_map(|segment| {
-            SegmentCursor::new(Arc::clone(segment)).value_at(series, timestamp_ms).ok().flatten()
-        })
-    }
-
-    fn write(&self, rows: &mut RowsEncoder) -> Result<(), String> {
-        let samples = u64::from(rows.samples());
-        self.log.append(record::ROWS, rows.finish())?;
-        self.counters.samples_appended.fetch_add(samples, Relaxed);
-        rows.clear();
+    /// Late rows come after the others: replay takes a row that is older than a late one of its series for a sealed one.
+    fn write(&self, rows: &mut RowsEncoder, late_rows: &mut RowsEncoder) -> Result<(), String> {
+        for (kind, encoder) in [(record::ROWS, rows), (record::LATE_ROWS, late_rows)] {
+            let samples = u64::from(encoder.samples());
+            if samples == 0 {
+                continue;
+            }
+            self.log.append(kind, encoder.finish())?;
+            self.counters.samples_appended.fetch_add(samples, Relaxed);
+            if kind == record::LATE_ROWS {
+                self.counters.late_samples.fetch_add(samples, Relaxed);
+            }
+            encoder.clear();
+        }
         Ok(())
+    }
+}
+
+/// Judges a sample that is not newer than its series' last by what the series has at its time, and takes it when it is
+/// late. Says whether it was taken; a duplicate was not.
+fn judge_older(
+    data: &mut EpochData,
+    taken: &mut Taken<'_>,
+    local: u32,
+    sample: LogSample,
+    is_last: bool,
+    limits: Limits,
+) -> Result<bool, Refusal> {
+    let LogSample { series, timestamp_ms, bits } = sample;
+    let found = match data.value_at(local, timestamp_ms) {
+        None => taken.value_at(series, timestamp_ms),
+        found => Ok(found),
+    };
+    match found {
+        Ok(Some(value)) if value == bits => Ok(false),
+        Ok(None) if limits.takes_late(timestamp_ms) => {
+            data.take_late(local, timestamp_ms, bits);
+            Ok(true)
+        }
+        // Where the series' samples cannot be read, nothing may be said to be the same or free.
+        Ok(Some(_)) | Err(_) if is_last || limits.takes_late(timestamp_ms) => {
+            Err(Refusal::DuplicateTimestamp)
+        }
+        _ => Err(limits.refusal_of_older(Refusal::OutOfOrder)),
     }
 }

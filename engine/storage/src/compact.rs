@@ -16,7 +16,7 @@ const FAN_IN: usize = 4;
 const MAX_SEGMENTS: usize = 12;
 /// A merged segment is not made longer than this.
 const MAX_OUTPUT_BYTES: u64 = 2 << 30;
-/// Merged segments span at most a tenth of retention, but may always span so much.
+/// Merged segments span at most a tenth of retention, late samples aside, but may always span so much.
 const MIN_SPAN_MS: i64 = 2 * 3_600_000;
 /// Output streams that are found again for further series.
 const KNOWN_STREAMS: usize = 16 << 10;
@@ -30,7 +30,9 @@ pub(crate) fn choose(segments: &[Arc<Segment>], retention_ms: i64) -> Option<Ran
         let part = &segments[range.clone()];
         let min = part.iter().map(|segment| segment.min_ms).min().unwrap_or(0);
         let max = part.iter().map(|segment| segment.max_ms).max().unwrap_or(0);
-        max.saturating_sub(min) <= max_span_ms && bytes_of(part) <= MAX_OUTPUT_BYTES
+        // What lies before the end of the segment before came late, and is few.
+        let before = range.start.checked_sub(1).map_or(i64::MIN, |before| segments[before].max_ms);
+        max.saturating_sub(min.max(before)) <= max_span_ms && bytes_of(part) <= MAX_OUTPUT_BYTES
     };
     let alike = |range: &Range<usize>| {
         let part = &segments[range.clone()];

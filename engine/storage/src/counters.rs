@@ -8,6 +8,7 @@ use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) samples_appended: AtomicU64,
+    pub(crate) late_samples: AtomicU64,
     pub(crate) series_created: AtomicU64,
     pub(crate) series_removed: AtomicU64,
     pub(crate) seals: AtomicU64,
@@ -18,6 +19,7 @@ pub(crate) struct Counters {
     pub(crate) disk_bytes: AtomicU64,
     out_of_order: AtomicU64,
     duplicate_timestamp: AtomicU64,
+    out_of_bounds: AtomicU64,
     too_old: AtomicU64,
     too_far_in_future: AtomicU64,
     labels: AtomicU64,
@@ -36,6 +38,7 @@ impl Counters {
             let counter = match refused.refusal {
                 Refusal::OutOfOrder => &self.out_of_order,
                 Refusal::DuplicateTimestamp => &self.duplicate_timestamp,
+                Refusal::OutOfBounds => &self.out_of_bounds,
                 Refusal::TooOld => &self.too_old,
                 Refusal::TooFarInFuture => &self.too_far_in_future,
                 Refusal::Labels(_) => &self.labels,
@@ -51,6 +54,7 @@ impl Counters {
         RefusedCounts {
             out_of_order: self.out_of_order.load(Relaxed),
             duplicate_timestamp: self.duplicate_timestamp.load(Relaxed),
+            out_of_bounds: self.out_of_bounds.load(Relaxed),
             too_old: self.too_old.load(Relaxed),
             too_far_in_future: self.too_far_in_future.load(Relaxed),
             labels: self.labels.load(Relaxed),

@@ -7,10 +7,10 @@
 //! |---|---|
 //! | `identity` | symbols, groups, residuals, series ids, lookup, postings; `identity_files` keeps them on disk |
 //! | `wal` | the log: record format, writer with group commit, reader |
-//! | `head` | shards, timestamp streams, open columns |
+//! | `head` | shards, timestamp streams, open columns, runs of late samples |
 //! | `segment` | sealed samples: format, writer, reader |
 //! | `manifest` | the one atomic record of what is live |
-//! | `append` | a batch's way in: judgement per sample, log, columns |
+//! | `append`, `taken` | a batch's way in: judgement per sample, log, columns; what stands at an older time |
 //! | `view`, `select` | what a reader sees at one moment, and the merged stream of it |
 //! | `seal`, `compact`, `maintain` | background work: head to segment, segments to fewer, retention |
 //! | `open`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
@@ -21,7 +21,7 @@
 //! samples) and by selects while they take their snapshot, and alone by a seal while it swaps the head and lets series
 //! ids go. A *shard's* lock covers judging, taking and logging samples, so that the log has each series' samples in
 //! the order in which they were judged. The *upkeep* lock covers manifest, view and files: one piece of background work
-//! at a time. Order: upkeep, gate, shard, log, identity.
+//! at a time. Order: upkeep, gate, open shard, frozen shard, log, identity.
 #![forbid(unsafe_code)]
 
 mod append;
@@ -46,6 +46,7 @@ mod select;
 mod stats;
 mod store;
 mod sync;
+mod taken;
 mod view;
 mod wal;
 

@@ -54,6 +54,7 @@ pub(crate) fn open(
     let now = clock.monotonic();
     let store = Store {
         retention_ms: AtomicI64::new(options.retention_ms.map_or(-1, |ms| ms.max(0))),
+        out_of_order_window_ms: AtomicI64::new(options.out_of_order_window_ms.max(0)),
         layout,
         files,
         clock,

@@ -23,8 +23,8 @@ pub struct StoreOptions {
     pub retention_ms: Option<i64>,
     /// Bytes that everything in the data directory may take; above it the oldest segments go. `None`: no bound.
     pub retention_bytes: Option<u64>,
-    /// How much older than its series' newest sample a sample may be; 0 accepts none. This release refuses every
-    /// older sample whatever the window, except exact duplicates that are still in memory.
+    /// How far behind the newest sample of the store a sample is accepted that is older than its series' newest, or
+    /// too far behind to be in order; 0 accepts none. Exact duplicates succeed whatever the window.
     pub out_of_order_window_ms: i64,
     /// `--storage.tsdb.min-block-duration`: half of it is how far a lagging series may stay behind the newest
     /// sample of the store.
@@ -103,11 +103,13 @@ impl Progress {
 /// Samples refused since the start, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RefusedCounts {
-    /// Older than the series' newest sample.
+    /// Older than the series' newest sample, without an out-of-order window.
     pub out_of_order: u64,
     /// Another value at a timestamp that is taken.
     pub duplicate_timestamp: u64,
-    /// Before the window that is still accepted, or past retention.
+    /// Before what is accepted of any series, or past retention, without an out-of-order window.
+    pub out_of_bounds: u64,
+    /// Before the out-of-order window, or past retention.
     pub too_old: u64,
     /// Later than now + 10 minutes.
     pub too_far_in_future: u64,
@@ -140,6 +142,8 @@ pub struct StoreStats {
     pub private_streams: u64,
     /// Samples appended since the start, without exact duplicates.
     pub samples_appended: u64,
+    /// Those of them that were accepted out of order.
+    pub late_samples: u64,
     /// Samples in memory that are not yet sealed.
     pub head_samples: u64,
     /// Oldest timestamp in memory or on disk; `None` when there are no samples.

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use roaring::RoaringBitmap;
 
-use crate::head::Limits;
+use crate::head::{EpochData, Limits};
 use crate::identity::SeriesId;
 use crate::store::{Places, Store};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -110,7 +110,7 @@ impl Replay<'_> {
         match kind {
             record::DEFINITIONS => self.definitions(body),
             record::ROWS => self.rows(body),
-            record::LATE_ROWS => unread("late rows"),
+            record::LATE_ROWS => self.late_rows(body),
             record::HISTOGRAMS => unread("histograms"),
             record::EXEMPLARS => unread("exemplars"),
             record::METADATA => unread("metadata"),
@@ -127,12 +127,25 @@ impl Replay<'_> {
 
     fn rows(&mut self, body: &[u8]) -> Result<(), RecordError> {
         record::decode_rows(body, &mut self.samples).map_err(|what| RecordError::Body(what.into()))?;
-        self.apply_samples();
+        self.apply_samples(|data, local, sample| {
+            // What is not newer than the series' last sample has been sealed already.
+            data.append(local, sample.timestamp_ms, sample.bits, Limits::NONE);
+        });
         Ok(())
     }
 
-    fn apply_samples(&mut self) {
-        const ANY_TIME: Limits = Limits { min_ms: i64::MIN, max_ms: i64::MAX };
+    fn late_rows(&mut self, body: &[u8]) -> Result<(), RecordError> {
+        record::decode_rows(body, &mut self.samples).map_err(|what| RecordError::Body(what.into()))?;
+        self.apply_samples(|data, local, sample| {
+            // One that has been sealed already becomes a copy of itself: reads and merges keep one.
+            if data.value_at(local, sample.timestamp_ms).is_none() {
+                data.take_late(local, sample.timestamp_ms, sample.bits);
+            }
+        });
+        Ok(())
+    }
+
+    fn apply_samples(&mut self, apply: impl Fn(&mut EpochData, u32, &LogSample)) {
         let store = self.store;
         let view = store.view.load();
         let shard_of = |sample: &LogSample| store.layout.shard_of(sample.series);
@@ -147,8 +160,7 @@ impl Replay<'_> {
                     }
                     self.defined.insert(sample.series);
                 }
-                // What is not newer than the series' last sample has been sealed already.
-                data.append(store.layout.local(sample.series), sample.timestamp_ms, sample.bits, ANY_TIME);
+                apply(&mut data, store.layout.local(sample.series), sample);
                 newest = newest.max(sample.timestamp_ms);
             }
             data.recount();

@@ -219,9 +219,9 @@ impl Store {
         for epoch in epochs {
             let data = epoch.data.lock();
             first_streams.push(writer.next_stream());
-            for (stream, rows) in data.row_counts().into_iter().enumerate() {
+            for stream in 0..data.stream_count() {
                 times.clear();
-                data.times_into(stream as u32, rows, &mut times);
+                data.times_into(stream, &mut times);
                 writer.add_times(&times)?;
             }
             if data.samples > 0 {

@@ -26,7 +26,7 @@ const BATCH_CELLS: usize = 512 << 10;
 /// Timestamps of streams that are kept from chunk to chunk.
 const CACHED_TIMES: usize = 512 << 10;
 
-/// One part of the store, of which a series' samples are older than those in the next.
+/// One part of the store. What a series has in order in it is older than what it has in the next.
 enum Part {
     Segment(SegmentCursor),
     /// An epoch of one shard, and the rows of its streams when the snapshot was taken.
@@ -180,10 +180,15 @@ impl Select {
                     if self.layout.shard_of(id.0) != *shard {
                         continue;
                     }
-                    data.pieces_into(self.layout.local(id.0), &mut self.payload, pieces);
-                    for mut piece in pieces.drain(..) {
-                        let visible = rows.get(piece.stream as usize).copied().unwrap_or(0);
-                        piece.rows = piece.rows.min(visible.saturating_sub(piece.first_row));
+                    let local = self.layout.local(id.0);
+                    data.pieces_into(local, &mut self.payload, pieces);
+                    let in_order = pieces.len() - data.late_runs(local);
+                    for (at, mut piece) in pieces.drain(..).enumerate() {
+                        // Late samples are shown as they are by now: their runs may have been merged since.
+                        if at < in_order {
+                            let visible = rows.get(piece.stream as usize).copied().unwrap_or(0);
+                            piece.rows = piece.rows.min(visible.saturating_sub(piece.first_row));
+                        }
                         if piece.rows > 0 {
                             self.found.push(Found { series: index as u32, part: part as u32, piece });
                         }
@@ -200,10 +205,9 @@ impl Select {
         }
         let times: Arc<[i64]> = match &mut self.parts[key.0 as usize] {
             Part::Segment(cursor) => cursor.times(key.1)?,
-            Part::Head { epoch, rows, .. } => {
+            Part::Head { epoch, .. } => {
                 let mut times = Vec::new();
-                let visible = rows.get(key.1 as usize).copied().unwrap_or(0);
-                epoch.data.lock().times_into(key.1, visible, &mut times);
+                epoch.data.lock().times_into(key.1, &mut times);
                 times.into()
             }
         };

@@ -12,6 +12,7 @@ pub(crate) fn collect(store: &Store) -> StoreStats {
         series_created: counters.series_created.load(Relaxed),
         series_removed: counters.series_removed.load(Relaxed),
         samples_appended: counters.samples_appended.load(Relaxed),
+        late_samples: counters.late_samples.load(Relaxed),
         wal_bytes,
         wal_segments,
         wal_syncs,

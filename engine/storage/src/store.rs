@@ -42,6 +42,8 @@ pub struct Store {
     pub(crate) newest_ms: AtomicI64,
     /// Retention; negative keeps everything.
     pub(crate) retention_ms: AtomicI64,
+    /// How far behind the newest sample late ones are accepted; 0 accepts none.
+    pub(crate) out_of_order_window_ms: AtomicI64,
     pub(crate) closed: AtomicBool,
     pub(crate) _lock: Box<dyn Send + Sync>,
 }
@@ -78,7 +80,7 @@ impl Store {
         crate::open::open(options, files, clock, budget, &progress).map(Arc::new)
     }
 
-    /// What it was opened with; retention as opened.
+    /// What it was opened with; retention and out-of-order window as opened.
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }
@@ -92,6 +94,11 @@ impl Store {
     /// Changes retention while running; `None` keeps everything. Takes effect at the next tick.
     pub fn set_retention_ms(&self, retention_ms: Option<i64>) {
         self.retention_ms.store(retention_ms.map_or(-1, |ms| ms.max(0)), Relaxed);
+    }
+
+    /// Changes the out-of-order window while running; 0 accepts nothing out of order. Samples that were accepted stay.
+    pub fn set_out_of_order_window_ms(&self, window_ms: i64) {
+        self.out_of_order_window_ms.store(window_ms.max(0), Relaxed);
     }
 
     /// Tells the store how full the whole process finds its budget. The store obeys the higher of this and what it

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use crate::head::Epoch;
 use crate::segment::Segment;
 
-/// Live segments, the epoch that is being sealed, and the open one. Samples of one series are ordered: those in a later
-/// part are newer.
+/// Live segments, the epoch that is being sealed, and the open one. What a series has in
+/// order is newer in a later part; what was late may lie anywhere.
 #[derive(Clone)]
 pub(crate) struct View {
     /// In the order in which they were sealed.

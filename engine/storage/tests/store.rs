@@ -62,7 +62,7 @@ fn bounds_are_half_a_block_behind_the_newest_retention_and_ten_minutes_ahead() {
     let verdicts = append(&store, &rows, DURABLE).unwrap();
     let refused: Vec<(u32, Refusal)> =
         verdicts.refused.into_iter().map(|refused| (refused.row, refused.refusal)).collect();
-    assert_eq!(refused, [(1, Refusal::TooOld), (3, Refusal::TooFarInFuture)]);
+    assert_eq!(refused, [(1, Refusal::OutOfBounds), (3, Refusal::TooFarInFuture)]);
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn retention_hides_old_samples_then_removes_their_segments_and_series() {
     assert_eq!(store.maintain().unwrap().expired, 0);
     assert_eq!(samples_of(&store, 2), [(NOW_MS + 2 * HOUR_MS - 60_000, 2.0)]);
     let refused = append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap().refused;
-    assert_eq!(refused[0].refusal, Refusal::TooOld);
+    assert_eq!(refused[0].refusal, Refusal::OutOfBounds);
 }
 
 #[test]

@@ -133,7 +133,17 @@ fn head(stats: &StoreStats, page: &mut Page) {
         (
             "prometheus_tsdb_out_of_bound_samples_total",
             "Samples refused as out of bounds.",
-            stats.refused.too_old + stats.refused.too_far_in_future,
+            stats.refused.out_of_bounds + stats.refused.too_far_in_future,
+        ),
+        (
+            "prometheus_tsdb_too_old_samples_total",
+            "Samples refused as older than the out-of-order window.",
+            stats.refused.too_old,
+        ),
+        (
+            "prometheus_tsdb_head_out_of_order_samples_appended_total",
+            "Samples accepted out of order.",
+            stats.late_samples,
         ),
     ] {
         page.family(name, "counter", help);

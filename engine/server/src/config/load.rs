@@ -44,6 +44,11 @@ impl InForce {
         self.main.as_ref().map(|good| &good.parsed)
     }
 
+    /// How far behind samples are accepted out of order; 0 without a file.
+    pub fn out_of_order_window_ms(&self) -> i64 {
+        self.config().map_or(0, |config| config.out_of_order_window.ms())
+    }
+
     /// All jobs, those of the main file first.
     pub fn jobs(&self) -> Vec<ScrapeConfig> {
         let main = self.main.iter().flat_map(|good| &good.parsed.jobs);
@@ -234,6 +239,22 @@ mod tests {
         assert!(
             verdict.in_force_hash.is_some() && verdict.in_force_hash.as_ref() != Some(&verdict.content_hash)
         );
+    }
+
+    #[test]
+    fn the_out_of_order_window_is_read_and_stays_when_a_reload_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("scrape.yaml");
+        let mut in_force = InForce::default();
+        assert_eq!(in_force.out_of_order_window_ms(), 0);
+        let cases =
+            [("30m", 1_800_000), ("0", 0), ("1h30m", 5_400_000), ("-5m", 5_400_000), ("soon", 5_400_000)];
+        for (text, window_ms) in cases {
+            std::fs::write(&path, format!("storage: {{tsdb: {{out_of_order_time_window: {text}}}}}\n"))
+                .unwrap();
+            in_force.reload(&path);
+            assert_eq!(in_force.out_of_order_window_ms(), window_ms, "{text}: {:?}", in_force.error());
+        }
     }
 
     #[test]

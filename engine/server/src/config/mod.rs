@@ -58,6 +58,8 @@ pub struct Config {
     pub global: Global,
     /// The jobs of this file.
     pub jobs: Vec<ScrapeConfig>,
+    /// `storage.tsdb.out_of_order_time_window`; 0 accepts nothing out of order.
+    pub out_of_order_window: PromDuration,
     /// Further files with jobs, as patterns, resolved against the file's directory.
     pub scrape_config_files: Vec<PathBuf>,
     /// The file as it may be shown: without secrets.
@@ -82,7 +84,7 @@ impl Config {
             &["rule_files", "alerting", "remote_write", "remote_read", "tracing", "otlp"],
         )?;
         let global = top.read("global", read_global)?.unwrap_or_default();
-        top.read("storage", check_storage)?;
+        let out_of_order_window = top.read("storage", read_storage)?.unwrap_or_default();
         top.read("runtime", |node| node.section(&["gogc"], &["log_level"]).map(|_| ()))?;
         let dir = path.parent().unwrap_or(Path::new(""));
         let jobs = top.read("scrape_configs", |node| scrape::jobs(node, &global, dir))?.unwrap_or_default();
@@ -94,7 +96,7 @@ impl Config {
                 .map(|item| Ok(dir.join(item.text()?)))
                 .collect::<Result<_, ConfigError>>()?,
         };
-        Ok(Config { global, jobs, scrape_config_files, shown: root.shown() })
+        Ok(Config { global, jobs, out_of_order_window, scrape_config_files, shown: root.shown() })
     }
 
     /// Reads the jobs of a file that `scrape_config_files` names.
@@ -178,14 +180,16 @@ fn duration(node: &Node) -> Result<PromDuration, ConfigError> {
     Ok(duration)
 }
 
-fn check_storage(node: &Node) -> Result<(), ConfigError> {
+/// The out-of-order window.
+fn read_storage(node: &Node) -> Result<PromDuration, ConfigError> {
     let section = node.section(&["tsdb"], &["exemplars"])?;
-    let Some(tsdb) = section.get("tsdb") else { return Ok(()) };
+    let Some(tsdb) = section.get("tsdb") else { return Ok(PromDuration::default()) };
     let tsdb = tsdb.section(
         &["out_of_order_time_window"],
         &["retention", "stale_series_compaction_threshold", "chunk_encoding"],
     )?;
-    unless_default(&tsdb, "out_of_order_time_window", &["0", "0s"])
+    let window = tsdb.read("out_of_order_time_window", |node| node.parsed(PromDuration::parse))?;
+    Ok(window.unwrap_or_default())
 }
 
 /// An error when a key has another value than those that change nothing.

@@ -1,12 +1,15 @@
 //! The columns of one shard between two seals.
+use std::ops::Range;
+
 use hashbrown::HashMap;
 use metricsstore_budget::{Budget, Part};
 use metricsstore_model::Refusal;
 
 use super::Stream;
+use super::late::LateRuns;
 use super::pages::Pages;
 use super::stream::Place;
-use crate::column::{Arena, Column, Piece};
+use crate::column::{Arena, Column, Piece, decode_column};
 use crate::sync::Mutex;
 
 const NONE: u32 = u32::MAX;
@@ -24,11 +27,32 @@ pub(crate) struct Epoch {
 
 /// Time bounds of one append, fixed at its start.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_field_names, reason = "units stand in names")]
 pub(crate) struct Limits {
-    /// Samples below are too old.
-    pub(crate) min_ms: i64,
+    /// Older samples are past retention.
+    pub(crate) retained_ms: i64,
+    /// Samples from here on are in order when they are newer than their series' last.
+    pub(crate) in_order_ms: i64,
+    /// Samples from here on are taken late when they are not in order; `None` takes none.
+    pub(crate) late_ms: Option<i64>,
     /// Samples above are too far in the future.
     pub(crate) max_ms: i64,
+}
+
+impl Limits {
+    /// What has been judged before: any time, in order only.
+    pub(crate) const NONE: Limits =
+        Limits { retained_ms: i64::MIN, in_order_ms: i64::MIN, late_ms: None, max_ms: i64::MAX };
+
+    /// Whether a sample of this time may be late.
+    pub(crate) fn takes_late(&self, timestamp_ms: i64) -> bool {
+        self.late_ms.is_some_and(|late_ms| timestamp_ms >= late_ms)
+    }
+
+    /// Why an older sample is refused: `otherwise`, unless there is a window for it to be too old for.
+    pub(crate) fn refusal_of_older(&self, otherwise: Refusal) -> Refusal {
+        if self.late_ms.is_some() { Refusal::TooOld } else { otherwise }
+    }
 }
 
 /// What became of a sample.
@@ -38,9 +62,12 @@ pub(crate) enum Judgement {
     /// The same sample is there already.
     Duplicate,
     Refused(Refusal),
-    /// The series' last sample has the same time, and its value must be looked up in the segments:
-    /// [`EpochData::recall`], then judge again.
-    Recall,
+    /// Not in order: a duplicate when the series has the same, late when it has nothing of this time and the limits
+    /// say so ([`EpochData::take_late`]), else refused.
+    Older {
+        /// Whether it is of the time of the series' last sample, whose value is sealed.
+        is_last: bool,
+    },
 }
 
 /// What is known of a series' last sample.
@@ -80,6 +107,8 @@ struct Cells {
     next_row: u32,
     /// Whether there are older pieces in `EpochData::closed`.
     has_closed: bool,
+    /// Whether there are runs in `EpochData::late`.
+    has_late: bool,
 }
 
 impl Cells {
@@ -104,10 +133,10 @@ pub(crate) struct EpochData {
     lasts: Pages<Last>,
     cells: Pages<Cells>,
     streams: Vec<Stream>,
-    free_streams: Vec<u32>,
     closed: Vec<ClosedPiece>,
     /// Newest closed piece of each series that has one: few have.
     newest_closed: HashMap<u32, u32>,
+    late: LateRuns,
     arena: Arena,
     /// The stream that took the last sample.
     recent: u32,
@@ -152,9 +181,9 @@ impl EpochData {
             lasts: Pages::default(),
             cells: Pages::default(),
             streams: Vec::new(),
-            free_streams: Vec::new(),
             closed: Vec::new(),
             newest_closed: HashMap::new(),
+            late: LateRuns::default(),
             arena: Arena::default(),
             recent: NONE,
             samples: 0,
@@ -165,45 +194,27 @@ impl EpochData {
         }
     }
 
-    /// Judges a sample and takes it when it is newer than the series' last.
+    /// Judges a sample and takes it when it is in order: newer than the series' last and not too far behind.
     pub(crate) fn append(&mut self, local: u32, timestamp_ms: i64, bits: u64, limits: Limits) -> Judgement {
-        if timestamp_ms < limits.min_ms {
-            return Judgement::Refused(Refusal::TooOld);
-        }
         if timestamp_ms > limits.max_ms {
             return Judgement::Refused(Refusal::TooFarInFuture);
+        }
+        if timestamp_ms < limits.in_order_ms {
+            let late = timestamp_ms >= limits.retained_ms && limits.takes_late(timestamp_ms);
+            let refusal = || Judgement::Refused(limits.refusal_of_older(Refusal::OutOfBounds));
+            return if late { Judgement::Older { is_last: false } } else { refusal() };
         }
         let last = self.lasts.get_mut(local);
         if last.known != Known::Nothing && timestamp_ms <= last.timestamp_ms {
             return match (timestamp_ms == last.timestamp_ms, bits == last.bits) {
-                (true, _) if last.known == Known::Time => Judgement::Recall,
+                (true, _) if last.known == Known::Time => Judgement::Older { is_last: true },
                 (true, true) => Judgement::Duplicate,
                 (true, false) => Judgement::Refused(Refusal::DuplicateTimestamp),
-                (false, _) => self.judge_older(local, timestamp_ms, bits),
+                (false, _) => Judgement::Older { is_last: false },
             };
         }
         self.take(local, timestamp_ms, bits);
         Judgement::Written
-    }
-
-    /// An older sample that is in memory bit for bit is a duplicate, any other is out of order.
-    fn judge_older(&self, local: u32, timestamp_ms: i64, bits: u64) -> Judgement {
-        let mut payload = Vec::new();
-        let mut pieces = Vec::new();
-        self.pieces_into(local, &mut payload, &mut pieces);
-        for piece in pieces {
-            let Place::Row(row) = self.streams[piece.stream as usize].place(timestamp_ms, &self.arena) else {
-                continue;
-            };
-            let mut found = None;
-            let decoded = piece.decode(&payload, row..row + 1, |_, value| found = Some(value));
-            match found {
-                Some(value) if decoded.is_ok() && value == bits => return Judgement::Duplicate,
-                Some(_) => return Judgement::Refused(Refusal::OutOfOrder),
-                None => {}
-            }
-        }
-        Judgement::Refused(Refusal::OutOfOrder)
     }
 
     /// Takes a sample that is newer than the series' last.
@@ -217,6 +228,22 @@ impl EpochData {
         }
         cells.column.push(&mut self.arena, row - cells.next_row, bits);
         cells.next_row = row + 1;
+        self.count(timestamp_ms);
+    }
+
+    /// Takes a sample that is not in order, at a time that the series does not have.
+    pub(crate) fn take_late(&mut self, local: u32, timestamp_ms: i64, bits: u64) {
+        self.late.push(local, (timestamp_ms, bits), &mut self.streams, &mut self.arena);
+        self.cells.get_mut(local).has_late = true;
+        // One of a series without newer ones: what follows is judged by it.
+        let last = self.lasts.get_mut(local);
+        if last.known == Known::Nothing || last.timestamp_ms < timestamp_ms {
+            (last.timestamp_ms, last.bits, last.known) = (timestamp_ms, bits, Known::Sample);
+        }
+        self.count(timestamp_ms);
+    }
+
+    fn count(&mut self, timestamp_ms: i64) {
         self.samples += 1;
         self.min_ms = self.min_ms.min(timestamp_ms);
         self.max_ms = self.max_ms.max(timestamp_ms);
@@ -291,12 +318,7 @@ impl EpochData {
     }
 
     fn new_stream(&mut self, private: bool) -> u32 {
-        let stream = Stream::new(private);
-        if let Some(free) = self.free_streams.pop() {
-            self.streams[free as usize] = stream;
-            return free;
-        }
-        self.streams.push(stream);
+        self.streams.push(Stream::new(private));
         self.streams.len() as u32 - 1
     }
 
@@ -306,9 +328,9 @@ impl EpochData {
             return;
         }
         let cells = std::mem::take(self.cells.get_mut(local));
-        self.cells.get_mut(local).has_closed = true;
+        let Cells { column, stream, first_row, next_row, has_late, .. } = cells;
+        (self.cells.get_mut(local).has_closed, self.cells.get_mut(local).has_late) = (true, has_late);
         let previous = self.newest_closed.insert(local, next_closed).unwrap_or(NONE);
-        let Cells { column, stream, first_row, next_row, .. } = cells;
         self.closed.push(ClosedPiece { column, stream, first_row, next_row, previous });
     }
 
@@ -321,19 +343,11 @@ impl EpochData {
         }
     }
 
-    /// Tells the value of the last sealed sample of a series.
-    pub(crate) fn recall(&mut self, local: u32, bits: u64) {
-        let last = self.lasts.get_mut(local);
-        if last.known == Known::Time {
-            (last.bits, last.known) = (bits, Known::Sample);
-        }
-    }
-
     /// The epoch that follows: no samples. It takes over what `live` series that may still be judged by their last
     /// sample are judged by, so that this one takes no samples any more.
     pub(crate) fn succeed(&mut self, remember_from_ms: i64, live: impl Fn(u32) -> bool) -> EpochData {
         let mut next = EpochData::new(&self.counted.budget);
-        next.streams = self.streams.iter().map(Stream::successor).collect();
+        let mut successors = vec![NONE; self.streams.len()];
         next.lasts = std::mem::take(&mut self.lasts);
         next.lasts.retain(|local, last| {
             if last.known == Known::Nothing || last.timestamp_ms < remember_from_ms || !live(local) {
@@ -342,18 +356,20 @@ impl EpochData {
             }
             (last.misses, last.switches) = (0, 0);
             // One that went alone may find company in the next epoch.
-            let shared = self.streams.get(last.stream as usize).is_some_and(|stream| stream.members > 1);
-            match next.streams.get_mut(last.stream as usize) {
-                Some(stream) if shared => stream.members += 1,
-                _ => last.stream = NONE,
+            let Some(stream) = self.streams.get(last.stream as usize).filter(|stream| stream.members > 1)
+            else {
+                last.stream = NONE;
+                return true;
+            };
+            let successor = &mut successors[last.stream as usize];
+            if *successor == NONE {
+                *successor = next.streams.len() as u32;
+                next.streams.push(stream.successor());
             }
+            next.streams[*successor as usize].members += 1;
+            last.stream = *successor;
             true
         });
-        let unused = next.streams.iter_mut().enumerate().filter(|(_, stream)| stream.members == 0);
-        for (index, stream) in unused {
-            *stream = Stream::new(false);
-            next.free_streams.push(index as u32);
-        }
         self.recount();
         next.recount();
         next
@@ -364,7 +380,7 @@ impl EpochData {
         let streams = self.streams.capacity() * size_of::<Stream>();
         let closed = self.closed.capacity() * size_of::<ClosedPiece>() + self.newest_closed.allocation_size();
         let pages = self.lasts.bytes() + self.cells.bytes();
-        let state = pages + (streams + closed) as u64 + self.stream_heap_bytes;
+        let state = pages + (streams + closed) as u64 + self.stream_heap_bytes + self.late.bytes();
         self.counted.update(state, self.arena.allocated_bytes());
     }
 
@@ -378,9 +394,15 @@ impl EpochData {
         self.streams.iter().map(Stream::rows).collect()
     }
 
-    /// Appends the times of the first `rows` rows of a stream to `out`.
-    pub(crate) fn times_into(&self, stream: u32, rows: u32, out: &mut Vec<i64>) {
-        self.streams[stream as usize].times_into(0..rows, &self.arena, out);
+    /// Number of streams, those without rows included.
+    pub(crate) fn stream_count(&self) -> u32 {
+        self.streams.len() as u32
+    }
+
+    /// Appends the times of all rows of a stream to `out`.
+    pub(crate) fn times_into(&self, stream: u32, out: &mut Vec<i64>) {
+        let stream = &self.streams[stream as usize];
+        stream.times_into(0..stream.rows(), &self.arena, out);
     }
 
     /// Pages of series, free ones included.
@@ -394,37 +416,72 @@ impl EpochData {
         used.fold((0, 0), |(all, single), stream| (all + 1, single + u64::from(stream.members == 1)))
     }
 
-    /// Copies the encoded rows of a series, oldest piece first.
-    pub(crate) fn pieces_into(&self, local: u32, payload: &mut Vec<u8>, pieces: &mut Vec<Piece>) {
+    /// Calls `visit` with column, stream and rows of every piece of a series: what is in order from the newest to the
+    /// oldest, then what is late.
+    fn visit_pieces(&self, local: u32, mut visit: impl FnMut(&Column, u32, Range<u32>)) {
         let Some(cells) = self.cells.get(local) else { return };
+        if cells.has_rows() {
+            visit(&cells.column, cells.stream, cells.first_row..cells.next_row);
+        }
+        if cells.has_closed {
+            let mut at = self.newest_closed.get(&local).copied().unwrap_or(NONE);
+            while let Some(closed) = self.closed.get(at as usize) {
+                visit(&closed.column, closed.stream, closed.first_row..closed.next_row);
+                at = closed.previous;
+            }
+        }
+        if cells.has_late {
+            for run in self.late.of(local) {
+                visit(&run.column, run.stream, 0..run.rows);
+            }
+        }
+    }
+
+    /// The bits of a series' sample at this time.
+    pub(crate) fn value_at(&self, local: u32, timestamp_ms: i64) -> Option<u64> {
+        let mut found = None;
+        let mut payload = Vec::new();
+        self.visit_pieces(local, |column, stream, rows| {
+            let row = self.streams[stream as usize].row_at(timestamp_ms, &self.arena);
+            let Some(row) = row.filter(|row| found.is_none() && rows.contains(row)) else { return };
+            let row = row - rows.start;
+            payload.clear();
+            column.copy_payload(&self.arena, &mut payload);
+            let decoded = decode_column(&payload, row..row + 1, |_, bits| found = Some(bits));
+            debug_assert!(decoded.is_ok());
+        });
+        found
+    }
+
+    /// Copies the encoded rows of a series: what is in order, oldest piece first, then what is late.
+    pub(crate) fn pieces_into(&self, local: u32, payload: &mut Vec<u8>, pieces: &mut Vec<Piece>) {
         let first = pieces.len();
-        let mut piece_of = |column: &Column, stream, first_row: u32, next_row: u32| {
+        self.visit_pieces(local, |column, stream, rows| {
             let start = payload.len();
             column.copy_payload(&self.arena, payload);
-            pieces.push(Piece {
+            let piece = Piece {
                 stream,
-                first_row,
-                rows: next_row - first_row,
+                first_row: rows.start,
+                rows: rows.end - rows.start,
                 payload: start..payload.len(),
-            });
-        };
-        if cells.has_rows() {
-            piece_of(&cells.column, cells.stream, cells.first_row, cells.next_row);
-        }
-        if !cells.has_closed {
-            return;
-        }
-        let mut at = self.newest_closed.get(&local).copied().unwrap_or(NONE);
-        while let Some(closed) = self.closed.get(at as usize) {
-            piece_of(&closed.column, closed.stream, closed.first_row, closed.next_row);
-            at = closed.previous;
-        }
-        pieces[first..].reverse();
+            };
+            pieces.push(piece);
+        });
+        let late = self.late_runs(local);
+        let in_order = pieces.len() - late;
+        pieces[first..in_order].reverse();
+    }
+
+    /// How many of a series' pieces are late.
+    pub(crate) fn late_runs(&self, local: u32) -> usize {
+        let has_late = self.cells.get(local).is_some_and(|cells| cells.has_late);
+        if has_late { self.late.of(local).len() } else { 0 }
     }
 
     /// Local ids of the series that have samples in this epoch, ascending.
     pub(crate) fn locals(&self) -> impl Iterator<Item = u32> + '_ {
         let all = self.cells.iter();
-        all.filter(|(_, cells)| cells.has_closed || cells.has_rows()).map(|(local, _)| local)
+        all.filter(|(_, cells)| cells.has_closed || cells.has_late || cells.has_rows())
+            .map(|(local, _)| local)
     }
 }

@@ -3,6 +3,7 @@
 //! The head is divided into shards, one writer each; a shard's data belong to an *epoch*. Sealing freezes the epoch of
 //! every shard at once, goes on in the next, writes the frozen ones to a segment and drops them whole.
 mod epoch;
+mod late;
 mod pages;
 mod stream;
 

@@ -30,6 +30,16 @@ impl Stream {
         Stream { times: Times::Plain(Vec::new()), rows: 0, members: 0, last_ms: i64::MIN, private }
     }
 
+    /// A private stream with one member, which never has memory beside the struct and the arena.
+    pub(crate) fn packed() -> Stream {
+        Stream { times: Times::Packed(Column::default()), members: 1, ..Stream::new(true) }
+    }
+
+    /// The newest row's time, of earlier epochs too.
+    pub(crate) fn last_ms(&self) -> i64 {
+        self.last_ms
+    }
+
     pub(crate) fn rows(&self) -> u32 {
         self.rows
     }
@@ -73,10 +83,14 @@ impl Stream {
         if self.ends_at(timestamp_ms) {
             return Place::Row(self.rows - 1);
         }
-        self.search(timestamp_ms, arena).map_or(Place::Nowhere, Place::Row)
+        self.row_at(timestamp_ms, arena).map_or(Place::Nowhere, Place::Row)
     }
 
-    fn search(&self, timestamp_ms: i64, arena: &Arena) -> Option<u32> {
+    /// The row of this time.
+    pub(crate) fn row_at(&self, timestamp_ms: i64, arena: &Arena) -> Option<u32> {
+        if timestamp_ms > self.last_ms {
+            return None;
+        }
         let found = match &self.times {
             Times::Plain(times) => times.binary_search(&timestamp_ms),
             Times::Packed(_) => {

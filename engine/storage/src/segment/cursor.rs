@@ -87,21 +87,20 @@ impl SegmentCursor {
         Ok(())
     }
 
-    /// The bits of one sample.
-    pub(crate) fn value_at(&mut self, series: u32, timestamp_ms: i64) -> Result<Option<u64>, StorageError> {
-        let (mut payload, mut pieces) = (Vec::new(), Vec::new());
+    /// All samples of a series, ascending.
+    pub(crate) fn samples(&mut self, series: u32) -> Result<Vec<(i64, u64)>, StorageError> {
+        let (mut payload, mut pieces, mut samples) = (Vec::new(), Vec::new(), Vec::new());
         self.pieces_into(series, &mut payload, &mut pieces)?;
         for piece in &pieces {
-            let Ok(row) = self.times(piece.stream)?.binary_search(&timestamp_ms) else { continue };
-            let (row, mut found) = (row as u32, None);
+            let times = self.times(piece.stream)?;
             piece
-                .decode(&payload, row..row + 1, |_, bits| found = Some(bits))
+                .decode_all(&payload, |row, bits| {
+                    samples.extend(times.get(row as usize).map(|&time| (time, bits)));
+                })
                 .map_err(|what| self.segment.damaged(what))?;
-            if found.is_some() {
-                return Ok(found);
-            }
         }
-        Ok(None)
+        samples.sort_unstable();
+        Ok(samples)
     }
 
     /// The timestamps of a stream.

@@ -82,10 +82,6 @@ impl RowsEncoder {
         self.samples = 0;
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.samples == 0
-    }
-
     pub(crate) fn samples(&self) -> u32 {
         self.samples
     }
