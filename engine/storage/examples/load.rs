@@ -1,5 +1,11 @@
-//! Loads a store as remote write does and says what it cost: `load [SERIES [ROUNDS [THREADS]]]`.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a tool for measuring by hand")]
+//! Loads a store as remote write does and says what it cost: `load [SERIES [ROUNDS [THREADS]]]`. With `KEEP=<dir>` the
+//! directory is left there as a killed process leaves it; `OPEN=<dir>` only opens one, as often as it has copies in it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::too_many_lines,
+    reason = "a tool for measuring by hand"
+)]
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -68,11 +74,32 @@ fn cpu_seconds() -> f64 {
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }
 
+fn open_each(parent: &str) {
+    let mut dirs: Vec<_> = std::fs::read_dir(parent).unwrap().map(|entry| entry.unwrap().path()).collect();
+    dirs.sort();
+    for dir in dirs {
+        let (began, cpu) = (Instant::now(), cpu_seconds());
+        let options = StoreOptions { shards: 2, ..StoreOptions::new(&dir) };
+        let progress = Arc::new(Progress::default());
+        let clock = Arc::new(RealClock::new());
+        let store = Store::open(options, Arc::new(RealFiles), clock, Budget::unlimited(), progress).unwrap();
+        println!("open: {:?}, {:.2} s CPU", began.elapsed(), cpu_seconds() - cpu);
+        println!("{:?}", store.stats());
+    }
+}
+
 fn main() {
+    if let Ok(parent) = std::env::var("OPEN") {
+        return open_each(&parent);
+    }
     let mut numbers = std::env::args().skip(1).map(|text| text.parse::<usize>().unwrap());
     let (series, rounds) = (numbers.next().unwrap_or(500_000), numbers.next().unwrap_or(36));
     let threads = numbers.next().unwrap_or(2);
-    let dir = std::env::temp_dir().join(format!("metricsstore-load-{}", std::process::id()));
+    let parent = std::env::var("KEEP").map_or_else(
+        |_| std::env::temp_dir(),
+        |kept| std::path::Path::new(&kept).parent().unwrap().to_owned(),
+    );
+    let dir = parent.join(format!("metricsstore-load-{}", std::process::id()));
     let budget = Budget::unlimited();
     let mut options = StoreOptions::new(&dir);
     options.shards = 2;
@@ -139,6 +166,9 @@ fn main() {
     }
     println!("{:?}", store.stats());
     drop(store);
+    if let Ok(kept) = std::env::var("KEEP") {
+        return std::fs::rename(dir, kept).unwrap();
+    }
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let store = open(options);
     println!("open: {:?}, {:.2} s CPU", began.elapsed(), cpu_seconds() - cpu);

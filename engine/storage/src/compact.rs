@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 
 use crate::column::{Encoder, Piece};
-use crate::segment::{NewPiece, Segment, SegmentCursor, SegmentWriter};
+use crate::segment::{NewPiece, Origin, Segment, SegmentCursor, SegmentWriter};
 use crate::store::{Places, Store};
 use crate::{StorageError, quarantine};
 
@@ -88,7 +88,8 @@ fn merge_series(
     series: &RoaringBitmap,
     mut turn: impl FnMut() -> Result<(), StorageError>,
 ) -> Result<(), StorageError> {
-    let writer = SegmentWriter::create(&store.files, &Places::segments(&store.options.dir), number)?;
+    let place = Places::segments(&store.options.dir);
+    let writer = SegmentWriter::create(&store.files, &place, number, Origin::merged(inputs))?;
     let mut merger = Merger {
         cursors: inputs.iter().map(|segment| SegmentCursor::new(Arc::clone(segment))).collect(),
         damaged: vec![false; inputs.len()],

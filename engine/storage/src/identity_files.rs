@@ -3,11 +3,11 @@
 //! ```text
 //! identity/00000003, immutable, named by the manifest
 //!
-//! header, 16 bytes                          frames
-//! ┌────────┬─────────────┬───────────────┐  ┌─────────┬────────────┬────────────────────┐
-//! │ "MSID" │ version u32 │ number u64 LE │  │ len u32 │ crc32c u32 │ definitions, as    │
-//! │        │ LE = 1      │               │  │ LE      │ LE         │ `identity` encodes │
-//! └────────┴─────────────┴───────────────┘  └─────────┴────────────┴────────────────────┘
+//! header, 20 bytes                                           frames
+//! ┌────────┬─────────────┬───────────────┬────────────────┐  ┌─────────┬────────────┬────────────────────┐
+//! │ "MSID" │ version u32 │ number u64 LE │ crc32c u32 LE  │  │ len u32 │ crc32c u32 │ definitions, as    │
+//! │        │ LE = 1      │               │ of all before  │  │ LE      │ LE         │ `identity` encodes │
+//! └────────┴─────────────┴───────────────┴────────────────┘  └─────────┴────────────┴────────────────────┘
 //! ```
 //! The checksum covers number and body. The last frame has length 0: a file without it is cut short.
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 
 const MAGIC: &[u8; 4] = b"MSID";
 const VERSION: u32 = 1;
-const HEADER_BYTES: u64 = 16;
+const HEADER_BYTES: u64 = 20;
 const MAX_FRAME_BYTES: u64 = 64 << 20;
 const SERIES_PER_FRAME: usize = 4096;
 
@@ -50,6 +50,8 @@ pub(crate) fn write(
     frame.extend_from_slice(MAGIC);
     frame.extend_from_slice(&VERSION.to_le_bytes());
     frame.extend_from_slice(&number.to_le_bytes());
+    let header_crc = crc32c::crc32c(&frame);
+    frame.extend_from_slice(&header_crc.to_le_bytes());
     append(&frame)?;
     let mut mark = from;
     loop {
@@ -107,8 +109,9 @@ fn read(files: &dyn Files, path: &Path, number: u64, identity: &Identity) -> Res
         return Err(StorageError::corrupt(path, length, "the header is cut short"));
     }
     file.read_exact_at(&mut head, 0).map_err(StorageError::io("read", path))?;
-    if &head[..4] != MAGIC || head[8..] != number.to_le_bytes() {
-        return Err(StorageError::corrupt(path, 0, "this is not the header of an identity file"));
+    let crc_matches = crc32c::crc32c(&head[..16]).to_le_bytes() == head[16..];
+    if &head[..4] != MAGIC || head[8..16] != number.to_le_bytes() || !crc_matches {
+        return Err(StorageError::corrupt(path, 0, "this is not the header of this identity file"));
     }
     let version = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
     if version != VERSION {

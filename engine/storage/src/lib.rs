@@ -9,11 +9,11 @@
 //! | `wal` | the log: record format, writer with group commit, reader |
 //! | `head` | shards, timestamp streams, open columns, runs of late samples |
 //! | `segment` | sealed samples: format, writer, reader |
-//! | `manifest` | the one atomic record of what is live |
+//! | `manifest` | the one atomic record of what is live, kept twice |
 //! | `append`, `taken` | a batch's way in: judgement per sample, log, columns; what stands at an older time |
 //! | `view`, `select` | what a reader sees at one moment, and the merged stream of it |
 //! | `seal`, `compact`, `maintain` | background work: head to segment, segments to fewer, retention |
-//! | `open`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
+//! | `open`, `recover`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
 //! | `ladder` | what is refused when memory or disk run out |
 //!
 //! # Who may do what when
@@ -39,6 +39,7 @@ mod manifest;
 mod open;
 mod options;
 mod quarantine;
+mod recover;
 mod replay;
 mod seal;
 mod segment;

@@ -31,6 +31,8 @@ pub(crate) struct Upkeep {
     pub(crate) pending: Option<Cut>,
     /// Number of the next file; runs ahead of the manifest's when a write fails.
     next_file: u64,
+    /// Generation of the next manifest; runs ahead likewise.
+    next_generation: u64,
     /// Series removed since the identity files were last written anew.
     removed_since_rewrite: u64,
 }
@@ -38,12 +40,14 @@ pub(crate) struct Upkeep {
 impl Upkeep {
     pub(crate) fn new(manifest: Manifest, persisted_order: u64, now: Duration) -> Upkeep {
         let next_file = manifest.next_file;
+        let next_generation = manifest.generation + 1;
         Upkeep {
             manifest,
             persisted_order,
             epoch_began: now,
             pending: None,
             next_file,
+            next_generation,
             removed_since_rewrite: 0,
         }
     }
@@ -121,7 +125,8 @@ impl Store {
 
     /// Writes a changed manifest, then makes it the present one.
     pub(crate) fn commit(&self, upkeep: &mut Upkeep, mut manifest: Manifest) -> Result<(), StorageError> {
-        manifest.next_file = upkeep.next_file;
+        (manifest.next_file, manifest.generation) = (upkeep.next_file, upkeep.next_generation);
+        upkeep.next_generation += 1;
         manifest.store(&*self.files, &self.options.dir)?;
         upkeep.manifest = manifest;
         Ok(())

@@ -1,21 +1,37 @@
-//! The one atomic record of what is live.
+//! The one atomic record of what is live, kept twice.
 //!
 //! ```text
-//! manifest (written as manifest.tmp, synced, renamed, directory synced)
-//! ┌────────┬─────────────┬───────────┬───────────┬──────────────────────┬──────────────────────────┬────────────┐
-//! │ "MSMF" │ version u32 │ next file │ log floor │ count, identity file │ count, segment number …  │ crc32c u32 │
-//! │        │ LE = 1      │ varint    │ varint    │ numbers, varints     │ varints, in sealed order │ LE         │
-//! └────────┴─────────────┴───────────┴───────────┴──────────────────────┴──────────────────────────┴────────────┘
+//! manifest, manifest-2 (each written as *.tmp, synced, renamed, directory synced; in this order)
+//! ┌────────┬─────────────┬────────────┬───────────┬───────────┬──────────────────────┬──────────────────────────┬────────────┐
+//! │ "MSMF" │ version u32 │ generation │ next file │ log floor │ count, identity file │ count, segment number …  │ crc32c u32 │
+//! │        │ LE = 1      │ varint     │ varint    │ varint    │ numbers, varints     │ varints, in sealed order │ LE         │
+//! └────────┴─────────────┴────────────┴───────────┴───────────┴──────────────────────┴──────────────────────────┴────────────┘
 //! ```
 //! Files that it does not name are remains of unfinished work. The checksum covers everything before it.
+//!
+//! # Why one slot is enough
+//! The newest valid slot counts. A change is committed when *both* slots have it; only then is anything removed that
+//! the state before still named: inputs of a merge, files of the log, older identity files. So at any time, whichever
+//! slot is lost:
+//! - both are the same: the other one says the same;
+//! - a crash came between the two: the first one names what is new, the second one what was there before, and the
+//!   files of both are there. Where the first is lost, what it added is still in the log or in the inputs of the
+//!   merge; where it counts, nothing the second one names is needed.
+//!
+//! So that the second case never lasts, a start brings both slots to the same state before it removes anything. A slot
+//! can therefore neither bring deleted segments back nor lose sealed ones. Every store has both slots from its first
+//! start on: where both are lost and there are files, [`crate::recover`] builds the manifest anew from them.
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use metricsstore_vfs::Files;
 
-use crate::StorageError;
 use crate::bytes::{Cursor, put_varint};
+use crate::counters::Counters;
+use crate::{StorageError, quarantine};
 
+/// In the order in which they are written.
+const SLOTS: [&str; 2] = ["manifest", "manifest-2"];
 const MAGIC: &[u8; 4] = b"MSMF";
 const VERSION: u32 = 1;
 /// A manifest is small; a longer file is damage.
@@ -23,6 +39,8 @@ const MAX_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
+    /// Grows with every change.
+    pub(crate) generation: u64,
     /// Number that the next segment or identity file gets.
     pub(crate) next_file: u64,
     /// First log file that is not wholly covered by segments.
@@ -35,24 +53,60 @@ pub(crate) struct Manifest {
 
 impl Manifest {
     pub(crate) fn empty() -> Manifest {
-        Manifest { next_file: 1, log_floor: 1, identity: Vec::new(), segments: Vec::new() }
+        Manifest { generation: 0, next_file: 1, log_floor: 1, identity: Vec::new(), segments: Vec::new() }
     }
 
-    /// The manifest in `dir`; `None` when there is none.
-    pub(crate) fn load(files: &dyn Files, dir: &Path) -> Result<Option<Manifest>, StorageError> {
-        let path = dir.join("manifest");
-        let bytes = match files.read(&path, MAX_BYTES) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StorageError::io("read", &path)(error)),
+    /// What the slots in `dir` say. A slot that cannot be believed is logged, counted and copied aside.
+    pub(crate) fn load(files: &dyn Files, dir: &Path, counters: &Counters) -> Result<Loaded, StorageError> {
+        let slots = Manifest::read_slots(files, dir);
+        let newest = slots
+            .iter()
+            .filter_map(|(_, slot)| slot.as_ref().ok()?.as_ref())
+            .max_by_key(|manifest| manifest.generation)
+            .cloned();
+        let agree = slots.iter().all(|(_, slot)| slot.as_ref().is_ok_and(|slot| *slot == newest));
+        let (mut absent, mut failure) = (0, None);
+        for (path, slot) in slots {
+            match slot {
+                Ok(Some(_)) => {}
+                Ok(None) => absent += 1,
+                Err(error @ StorageError::Version { .. }) => return Err(error),
+                Err(error) => {
+                    tracing::error!(%error, other_slot_serves = newest.is_some(), "a copy of the manifest is lost");
+                    quarantine::copy(files, dir, &path, counters);
+                    failure = failure.or(Some(error));
+                }
+            }
+        }
+        match (newest, failure) {
+            (Some(manifest), _) => Ok(Loaded::Found { manifest, agree }),
+            // What cannot be read now may be readable later.
+            (None, Some(error @ StorageError::Io { .. })) => Err(error),
+            (None, _) if absent == SLOTS.len() => Ok(Loaded::Absent),
+            (None, _) => Ok(Loaded::Lost),
+        }
+    }
+
+    fn read_slots(files: &dyn Files, dir: &Path) -> Vec<(PathBuf, Result<Option<Manifest>, StorageError>)> {
+        let read = |path: &Path| match files.read(path, MAX_BYTES) {
+            Ok(bytes) => Manifest::decode(&bytes, path).map(Some),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StorageError::io("read", path)(error)),
         };
-        Manifest::decode(&bytes, &path).map(Some)
+        let paths = SLOTS.iter().map(|name| dir.join(name));
+        paths
+            .map(|path| {
+                let slot = read(&path);
+                (path, slot)
+            })
+            .collect()
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend_from_slice(MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
+        put_varint(&mut out, self.generation);
         put_varint(&mut out, self.next_file);
         put_varint(&mut out, self.log_floor);
         for numbers in [&self.identity, &self.segments] {
@@ -90,28 +144,39 @@ impl Manifest {
     }
 
     fn decode_fields(cursor: &mut Cursor<'_>) -> Option<Manifest> {
-        let (next_file, log_floor) = (cursor.varint()?, cursor.varint()?);
+        let (generation, next_file, log_floor) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
         let mut numbers = || -> Option<Vec<u64>> {
             let count = cursor.varint()?;
             (0..count).map(|_| cursor.varint()).collect()
         };
         let (identity, segments) = (numbers()?, numbers()?);
-        Some(Manifest { next_file, log_floor, identity, segments })
+        Some(Manifest { generation, next_file, log_floor, identity, segments })
     }
 
-    /// Makes this the manifest of `dir`.
+    /// Makes this the manifest of `dir`: in both slots, or it is an error.
     pub(crate) fn store(&self, files: &dyn Files, dir: &Path) -> Result<(), StorageError> {
-        write_atomically(files, dir, "manifest", &self.encode())
+        let bytes = self.encode();
+        SLOTS.iter().try_for_each(|name| write_atomically(files, dir, name, &bytes))
     }
 }
 
+/// What a directory says of its manifest.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Loaded {
+    /// There is none: nothing was ever made durable here, or both slots were removed.
+    Absent,
+    /// The newest valid one.
+    Found {
+        manifest: Manifest,
+        /// Whether both slots say so.
+        agree: bool,
+    },
+    /// There was one.
+    Lost,
+}
+
 /// Writes a file under a temporary name, makes it durable, and gives it its name durably.
-pub(crate) fn write_atomically(
-    files: &dyn Files,
-    dir: &Path,
-    name: &str,
-    bytes: &[u8],
-) -> Result<(), StorageError> {
+fn write_atomically(files: &dyn Files, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
     let (path, tmp) = (dir.join(name), dir.join(format!("{name}.tmp")));
     match files.remove(&tmp) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -129,13 +194,46 @@ pub(crate) fn write_atomically(
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::Ordering::Relaxed;
 
-    use super::Manifest;
+    use metricsstore_vfs::Files;
+    use metricsstore_vfs::sim::{Call, Fault, SimFiles};
+
+    use super::{Loaded, Manifest, SLOTS};
+    use crate::counters::Counters;
+
+    const DIR: &str = "/data";
+
+    fn manifest(generation: u64) -> Manifest {
+        Manifest { generation, next_file: 900, log_floor: 7, identity: vec![1, 300], segments: vec![2, 4] }
+    }
+
+    fn dir() -> SimFiles {
+        let files = SimFiles::new(1);
+        files.create_dir_all(Path::new(DIR)).unwrap();
+        files.create_dir_all(&Path::new(DIR).join("quarantine")).unwrap();
+        files
+    }
+
+    fn load(files: &SimFiles) -> (Loaded, u64) {
+        let counters = Counters::default();
+        let loaded = Manifest::load(files, Path::new(DIR), &counters).unwrap();
+        (loaded, counters.quarantined.load(Relaxed))
+    }
+
+    fn damage(files: &SimFiles, slot: &str) {
+        let path = Path::new(DIR).join(slot);
+        let mut bytes = files.read(&path, 1 << 20).unwrap();
+        bytes[9] ^= 1;
+        files.remove(&path).unwrap();
+        let file = files.create(&path).unwrap();
+        file.append(&bytes).unwrap();
+        file.sync().unwrap();
+    }
 
     #[test]
     fn every_flipped_byte_and_every_truncation_is_an_error() {
-        let manifest =
-            Manifest { next_file: 900, log_floor: 7, identity: vec![1, 300], segments: vec![2, 4] };
+        let manifest = manifest(77);
         let bytes = manifest.encode();
         let path = Path::new("manifest");
         assert_eq!(Manifest::decode(&bytes, path).unwrap(), manifest);
@@ -145,5 +243,56 @@ mod tests {
             assert!(Manifest::decode(&damaged, path).is_err(), "byte {at}");
             assert!(Manifest::decode(&bytes[..at], path).is_err(), "cut at {at}");
         }
+    }
+
+    #[test]
+    fn either_slot_alone_says_the_same_and_the_damaged_one_is_counted() {
+        let files = dir();
+        assert_eq!(load(&files), (Loaded::Absent, 0));
+        manifest(5).store(&files, Path::new(DIR)).unwrap();
+        assert_eq!(load(&files), (Loaded::Found { manifest: manifest(5), agree: true }, 0));
+        for slot in SLOTS {
+            let files = files.image();
+            damage(&files, slot);
+            assert_eq!(load(&files), (Loaded::Found { manifest: manifest(5), agree: false }, 1), "{slot}");
+            assert_eq!(files.list(&Path::new(DIR).join("quarantine")).unwrap().len(), 1);
+        }
+        for slot in SLOTS {
+            damage(&files, slot);
+        }
+        assert_eq!(load(&files), (Loaded::Lost, 2));
+    }
+
+    #[test]
+    fn a_crash_at_any_call_of_a_change_leaves_the_old_state_or_the_new_one() {
+        let calls = {
+            let files = dir();
+            manifest(5).store(&files, Path::new(DIR)).unwrap();
+            let before = files.calls();
+            manifest(6).store(&files, Path::new(DIR)).unwrap();
+            files.calls() - before
+        };
+        for call in 0..calls {
+            let files = dir();
+            manifest(5).store(&files, Path::new(DIR)).unwrap();
+            files.power_off_at(call);
+            manifest(6).store(&files, Path::new(DIR)).unwrap_err();
+            let (loaded, counted) = load(&files.crash());
+            let Loaded::Found { manifest: found, .. } = loaded else { panic!("call {call}: {loaded:?}") };
+            assert!(found == manifest(5) || found == manifest(6), "call {call}");
+            assert_eq!(counted, 0, "call {call}");
+        }
+    }
+
+    #[test]
+    fn a_slot_that_cannot_be_read_is_no_reason_to_take_the_store_for_empty() {
+        let files = dir();
+        manifest(5).store(&files, Path::new(DIR)).unwrap();
+        files.fail_when(Fault::Io, |call, path| {
+            call == Call::Read && path.file_name().is_some_and(|name| name == "manifest")
+        });
+        assert_eq!(load(&files).0, Loaded::Found { manifest: manifest(5), agree: false });
+        files.fail_when(Fault::Io, |call, _| call == Call::Read);
+        assert!(Manifest::load(&files, Path::new(DIR), &Counters::default()).is_err());
     }
 }

@@ -14,6 +14,7 @@ use crate::identity::{Identity, SeriesId};
 use crate::ladder::Ladder;
 use crate::maintain::Upkeep;
 use crate::manifest::Manifest;
+use crate::recover::{self, Found};
 use crate::segment::{Segment, SegmentCursor};
 use crate::store::{Places, Store};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -32,16 +33,22 @@ pub(crate) fn open(
     let dir = options.dir.clone();
     let lock = prepare(&*files, &dir)?;
     let counters = Counters::default();
-    let manifest = Manifest::load(&*files, &dir)?;
-    set_orphans_aside(&*files, &dir, manifest.as_ref(), &counters)?;
-    let mut manifest = manifest.unwrap_or_else(Manifest::empty);
+    let Found { mut manifest, mut settled, rebuilt } =
+        recover::find_manifest(&files, &dir, &budget, &counters)?;
+    if settled {
+        remove_remains(&*files, &dir, &manifest)?;
+    }
 
     let identity = Arc::new(Identity::new(budget.clone()));
-    let mut all_defined = true;
+    let mut all_defined = !rebuilt;
     for &number in &manifest.identity {
         all_defined &= identity_files::load(&*files, &dir, number, &identity, &counters)?;
     }
+    let named = manifest.segments.len();
     let segments = open_segments(&files, &dir, &mut manifest, &budget, &counters)?;
+    if segments.len() < named {
+        settled = recover::settle(&*files, &dir, &mut manifest)?;
+    }
     let persisted_order = identity.next_order();
     let wal_dir = Places::wal(&dir);
     let existing = wal::list_segments(&*files, &wal_dir).map_err(StorageError::io("list", &wal_dir))?;
@@ -74,9 +81,10 @@ pub(crate) fn open(
     };
     if !all_defined {
         store.drop_undefined_series()?;
+        settled = true;
     }
     store.remember_sealed();
-    store.replay(&existing, progress)?;
+    store.replay(&existing, settled, progress)?;
     progress.done();
     Ok(store)
 }
@@ -105,30 +113,17 @@ fn prepare(files: &dyn Files, dir: &Path) -> Result<Box<dyn Send + Sync>, Storag
     Ok(lock)
 }
 
-/// Removes remains of unfinished seals and merges. Without a manifest such files are kept aside unless the log still
-/// begins at its beginning, so that nothing can depend on them.
-fn set_orphans_aside(
-    files: &dyn Files,
-    dir: &Path,
-    manifest: Option<&Manifest>,
-    counters: &Counters,
-) -> Result<(), StorageError> {
-    let wal_dir = Places::wal(dir);
-    let log = wal::list_segments(files, &wal_dir).map_err(StorageError::io("list", &wal_dir))?;
-    let disposable = manifest.is_some() || log.first().is_some_and(|&(number, _)| number == 1);
-    for (place, live) in [
-        (Places::segments(dir), manifest.map(|m| &m.segments)),
-        (Places::identity(dir), manifest.map(|m| &m.identity)),
-    ] {
+/// Removes the remains of unfinished seals and merges. Both slots of the manifest are the same, so that nothing depends
+/// on a file that it does not name.
+fn remove_remains(files: &dyn Files, dir: &Path, manifest: &Manifest) -> Result<(), StorageError> {
+    for (place, live) in
+        [(Places::segments(dir), &manifest.segments), (Places::identity(dir), &manifest.identity)]
+    {
         for entry in files.list(&place).map_err(StorageError::io("list", &place))? {
-            let number = entry.name.parse::<u64>().ok();
-            if number.is_some_and(|number| live.is_some_and(|live| live.contains(&number))) {
+            if entry.name.parse().is_ok_and(|number: u64| live.contains(&number)) {
                 continue;
             }
             let path = place.join(&entry.name);
-            if !disposable {
-                quarantine::copy(files, dir, &path, counters);
-            }
             files.remove(&path).map_err(StorageError::io("remove", &path))?;
         }
     }

@@ -23,8 +23,13 @@ struct Replay<'s> {
 }
 
 impl Store {
-    /// Replays the files from the floor on and removes those below.
-    pub(crate) fn replay(&self, existing: &[(u64, u64)], progress: &Progress) -> Result<(), StorageError> {
+    /// Replays the files from the floor on and removes those below where nothing can need them.
+    pub(crate) fn replay(
+        &self,
+        existing: &[(u64, u64)],
+        settled: bool,
+        progress: &Progress,
+    ) -> Result<(), StorageError> {
         let floor = self.upkeep.lock().manifest.log_floor;
         let numbers: Vec<u64> = existing.iter().map(|&(number, _)| number).filter(|&n| n >= floor).collect();
         progress.begin(numbers.first().copied().unwrap_or(floor), numbers.last().copied().unwrap_or(floor));
@@ -40,7 +45,9 @@ impl Store {
             replay.file(number)?;
         }
         self.log.define_through(self.identity.next_order());
-        self.log.remove_below(floor)?;
+        if settled {
+            self.log.remove_below(floor)?;
+        }
         if replay.undefined > 0 {
             self.counters.quarantined.fetch_add(replay.undefined, Relaxed);
             tracing::error!(

@@ -10,7 +10,7 @@ use roaring::RoaringBitmap;
 
 use crate::head::{Epoch, PAGE_SERIES};
 use crate::maintain::Upkeep;
-use crate::segment::{NewPiece, Segment, SegmentWriter};
+use crate::segment::{NewPiece, Origin, Segment, SegmentWriter};
 use crate::store::{Places, Store};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -162,7 +162,7 @@ impl Store {
         let view = self.view.load_full();
         let mut manifest = upkeep.manifest.clone();
         let persisted = upkeep.persisted_order;
-        let written = self.write_segment(upkeep, &view.frozen).and_then(|segment| {
+        let written = self.write_segment(upkeep, &view.frozen, cut.number).and_then(|segment| {
             manifest.segments.extend(segment.as_ref().map(|segment| segment.number));
             manifest.log_floor = manifest.log_floor.max(cut.number);
             let old = self.persist_series(upkeep, &mut manifest)?;
@@ -195,13 +195,14 @@ impl Store {
         &self,
         upkeep: &mut Upkeep,
         epochs: &[Arc<Epoch>],
+        log_floor: u64,
     ) -> Result<Option<Segment>, StorageError> {
         if epochs.iter().all(|epoch| epoch.data.lock().samples == 0) {
             return Ok(None);
         }
         let number = upkeep.take_number();
         let dir = Places::segments(&self.options.dir);
-        let mut writer = SegmentWriter::create(&self.files, &dir, number)?;
+        let mut writer = SegmentWriter::create(&self.files, &dir, number, Origin::sealed(number, log_floor))?;
         let written = self.write_columns(&mut writer, epochs).and_then(|()| writer.finish());
         match written {
             Ok(_) => Segment::open(&self.files, &dir, number, &self.budget).map(Some),

@@ -178,14 +178,39 @@ fn ids_of_lost_definitions_are_not_read_as_the_series_that_get_them() {
 }
 
 #[test]
-fn a_damaged_manifest_is_an_error_that_names_it() {
-    let (machine, _) = machine_with_data();
-    let file = Path::new(DIR).join("manifest");
-    let length = machine.files.read(&file, 1 << 20).unwrap().len();
-    for at in 0..length {
-        let files = copy_with(&machine.files, &file, |bytes| bytes[at] ^= 0x10);
-        let error = Machine { files, ..Machine::new(1) }.try_open().err().unwrap();
-        assert!(error.to_string().contains("manifest"), "{error}");
+fn a_damaged_slot_of_the_manifest_costs_nothing_and_is_counted() {
+    let (machine, expected) = machine_with_data();
+    for slot in ["manifest", "manifest-2"] {
+        let file = Path::new(DIR).join(slot);
+        let length = machine.files.read(&file, 1 << 20).unwrap().len();
+        for at in 0..length {
+            for cut in [false, true] {
+                let damage = |bytes: &mut Vec<u8>| if cut { bytes.truncate(at) } else { bytes[at] ^= 0x10 };
+                let files = copy_with(&machine.files, &file, damage);
+                let machine = Machine { files, ..Machine::new(1) };
+                assert_eq!(try_read(&machine), Some((expected.clone(), 1)), "{slot}, byte {at}");
+                assert_eq!(try_read(&machine), Some((expected.clone(), 0)), "the start before repaired it");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_any_manifest_everything_is_found_again_from_the_files_themselves() {
+    let (machine, expected) = machine_with_data();
+    for remove in [false, true] {
+        let copy = |bytes: &mut Vec<u8>| bytes[6] ^= 1;
+        let files = copy_with(&machine.files, &Path::new(DIR).join("manifest"), copy);
+        let files = copy_with(&files, &Path::new(DIR).join("manifest-2"), copy);
+        if remove {
+            files.remove(&Path::new(DIR).join("manifest")).unwrap();
+            files.remove(&Path::new(DIR).join("manifest-2")).unwrap();
+        }
+        let machine = Machine { files, ..Machine::new(1) };
+        let (contents, quarantined) = try_read(&machine).unwrap();
+        assert_eq!(contents, expected);
+        assert_eq!(quarantined, if remove { 1 } else { 3 }, "each slot and the loss of both");
+        assert_eq!(try_read(&machine), Some((expected.clone(), 0)));
     }
 }
 

@@ -6,13 +6,16 @@ use metricsstore_budget::{Budget, Part};
 use metricsstore_vfs::{File, Files};
 use roaring::RoaringBitmap;
 
-use super::{BlockRef, END_MAGIC, FOOTER_BYTES, HEADER_BYTES, MAGIC, MAX_BLOCK_BYTES, VERSION, block_crc};
+use super::{
+    BlockRef, END_MAGIC, FOOTER_BYTES, HEADER_BYTES, MAGIC, MAX_BLOCK_BYTES, Origin, VERSION, block_crc,
+};
 use crate::StorageError;
 use crate::bytes::Cursor;
 
 /// An open segment. Its file may be removed while it is read.
 pub(crate) struct Segment {
     pub(crate) number: u64,
+    pub(crate) origin: Origin,
     pub(crate) min_ms: i64,
     pub(crate) max_ms: i64,
     pub(crate) samples: u64,
@@ -29,6 +32,7 @@ pub(crate) struct Segment {
 }
 
 struct Index {
+    origin: Origin,
     min_ms: i64,
     max_ms: i64,
     samples: u64,
@@ -54,6 +58,7 @@ impl Segment {
         budget.add(Part::Segments, counted as u64);
         Ok(Segment {
             number,
+            origin: index.origin,
             min_ms: index.min_ms,
             max_ms: index.max_ms,
             samples: index.samples,
@@ -108,10 +113,14 @@ fn check_header(file: &dyn File, path: &Path, number: u64, bytes: u64) -> Result
     }
     let mut header = [0; HEADER_BYTES];
     file.read_exact_at(&mut header, 0).map_err(StorageError::io("read", path))?;
-    if &header[..4] != MAGIC || header[8..] != number.to_le_bytes() {
-        return Err(StorageError::corrupt(path, 0, "this is not the header of a segment"));
+    let mut cursor = Cursor::new(&header);
+    let fields = (cursor.take(4), cursor.u32(), cursor.u64(), cursor.u32());
+    let (Some(magic), Some(version), Some(found), Some(crc)) = fields else {
+        return Err(StorageError::corrupt(path, 0, "the header is cut short"));
+    };
+    if magic != MAGIC || found != number || crc32c::crc32c(&header[..HEADER_BYTES - 4]) != crc {
+        return Err(StorageError::corrupt(path, 0, "this is not the header of this segment"));
     }
-    let version = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
     if version != VERSION {
         let file = path.display().to_string();
         return Err(StorageError::Version { file, found: version, supported: VERSION });
@@ -144,11 +153,14 @@ fn read_index(file: &dyn File, path: &Path, number: u64, bytes: u64) -> Result<I
 
 fn decode_index(bytes: &[u8], end: u64) -> Option<Index> {
     let mut cursor = Cursor::new(bytes);
+    let (place, log_floor, count) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
+    let replaces = (0..count).map(|_| cursor.varint()).collect::<Option<Vec<u64>>>()?;
+    let origin = Origin { place, log_floor, replaces };
     let (min_ms, max_ms, samples) = (cursor.signed()?, cursor.signed()?, cursor.varint()?);
     let times = decode_blocks(&mut cursor, end)?;
     let blocks = decode_blocks(&mut cursor, end)?;
     let series = RoaringBitmap::deserialize_from(&bytes[cursor.position()..]).ok()?;
-    Some(Index { min_ms, max_ms, samples, times, blocks, series })
+    Some(Index { origin, min_ms, max_ms, samples, times, blocks, series })
 }
 
 /// Blocks in ascending order, each within the file.

@@ -6,7 +6,7 @@ use metricsstore_codec::timestamps;
 use metricsstore_vfs::{File, Files};
 use roaring::RoaringBitmap;
 
-use super::{BLOCK_BYTES, BlockRef, END_MAGIC, HEADER_BYTES, MAGIC, VERSION, block_crc};
+use super::{BLOCK_BYTES, BlockRef, END_MAGIC, HEADER_BYTES, Origin, block_crc, header};
 use crate::StorageError;
 use crate::bytes::{put_signed, put_varint};
 
@@ -24,6 +24,7 @@ pub(crate) struct SegmentWriter {
     dir: PathBuf,
     path: PathBuf,
     number: u64,
+    origin: Origin,
     offset: u64,
     times: OpenBlock,
     series: OpenBlock,
@@ -68,20 +69,18 @@ impl SegmentWriter {
         files: &Arc<dyn Files>,
         dir: &Path,
         number: u64,
+        origin: Origin,
     ) -> Result<SegmentWriter, StorageError> {
         let path = dir.join(format!("{number:08}"));
         let file = files.create(&path).map_err(StorageError::io("create", &path))?;
-        let mut header = [0; HEADER_BYTES];
-        header[..4].copy_from_slice(MAGIC);
-        header[4..8].copy_from_slice(&VERSION.to_le_bytes());
-        header[8..].copy_from_slice(&number.to_le_bytes());
-        file.append(&header).map_err(StorageError::io("write", &path))?;
+        file.append(&header(number)).map_err(StorageError::io("write", &path))?;
         Ok(SegmentWriter {
             files: Arc::clone(files),
             file,
             dir: dir.to_owned(),
             path,
             number,
+            origin,
             offset: HEADER_BYTES as u64,
             times: OpenBlock::default(),
             series: OpenBlock::default(),
@@ -178,6 +177,10 @@ impl SegmentWriter {
 
     fn index(&mut self) -> Result<Vec<u8>, StorageError> {
         let mut index = Vec::new();
+        put_varint(&mut index, self.origin.place);
+        put_varint(&mut index, self.origin.log_floor);
+        put_varint(&mut index, self.origin.replaces.len() as u64);
+        self.origin.replaces.iter().for_each(|&number| put_varint(&mut index, number));
         put_signed(&mut index, self.min_ms);
         put_signed(&mut index, self.max_ms);
         put_varint(&mut index, self.samples);
