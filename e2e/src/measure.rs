@@ -3,12 +3,13 @@ use std::ffi::OsString;
 
 use crate::{Result, image, packages, places, program, progress, tools};
 
-/// Measures ingestion of our engine beside Prometheus; `arguments` are those of the measuring program.
+/// Measures ingestion of our engine beside Prometheus and VictoriaMetrics; `arguments` are those of the measuring program.
 pub fn ingest(arguments: &[OsString]) -> Result<()> {
     progress::step("Debian packages", packages::ensure)?;
     packages::require_root("the bench's control group")?;
     let ours = image::binaries()?.join("metricsstore");
     let prometheus = tools::PROMETHEUS.program("prometheus")?;
+    let victoriametrics = tools::VICTORIA_METRICS.program("victoria-metrics")?;
     let mut bench = places::cargo();
     // Optimised, so that the load generator costs little beside what it measures.
     bench.args([
@@ -22,6 +23,7 @@ pub fn ingest(arguments: &[OsString]) -> Result<()> {
         "bench",
         "--",
     ]);
-    bench.arg("ingest").arg("--metricsstore").arg(ours).arg("--prometheus").arg(prometheus).args(arguments);
+    bench.arg("ingest").arg("--metricsstore").arg(ours).arg("--prometheus").arg(prometheus);
+    bench.arg("--victoriametrics").arg(victoriametrics).args(arguments);
     program::shown("the bench", &mut bench, "see above; the engines' logs are kept where it says")
 }

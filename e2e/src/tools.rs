@@ -18,6 +18,8 @@ pub struct Tool {
     tags: &'static str,
     /// `-X` settings: package variable and value.
     variables: &'static [(&'static str, &'static str)],
+    /// Built with cgo; otherwise static and without.
+    cgo: bool,
 }
 
 /// The version of Kubernetes and of its kubectl.
@@ -52,6 +54,7 @@ pub const KUBERNETES: Tool = Tool {
         ("k8s.io/component-base/version.gitTreeState", "clean"),
         ("k8s.io/component-base/version.buildDate", "1970-01-01T00:00:00Z"),
     ],
+    cgo: false,
 };
 
 /// Dynamic volumes; in the module of Kubernetes because it shares that client library.
@@ -62,6 +65,7 @@ pub const LOCAL_PATH: Tool = Tool {
     programs: &[("local-path-provisioner", "github.com/rancher/local-path-provisioner")],
     tags: "",
     variables: &[("main.VERSION", "v0.0.30")],
+    cgo: false,
 };
 
 /// The API server's store.
@@ -72,6 +76,7 @@ pub const ETCD: Tool = Tool {
     programs: &[("etcd", "go.etcd.io/etcd/server/v3")],
     tags: "",
     variables: &[],
+    cgo: false,
 };
 
 /// Cluster DNS with the plugins a cluster needs.
@@ -82,6 +87,7 @@ pub const COREDNS: Tool = Tool {
     programs: &[("coredns", ".")],
     tags: "",
     variables: &[],
+    cgo: false,
 };
 
 /// The first process of every pod.
@@ -92,6 +98,7 @@ pub const PAUSE: Tool = Tool {
     programs: &[("pause", ".")],
     tags: "",
     variables: &[],
+    cgo: false,
 };
 
 /// Installs the operator's chart.
@@ -102,6 +109,7 @@ pub const HELM: Tool = Tool {
     programs: &[("helm", "helm.sh/helm/v4/cmd/helm")],
     tags: "",
     variables: &[("helm.sh/helm/v4/internal/version.version", "v4.3.1")],
+    cgo: false,
 };
 
 /// The engine that ours is compared with. Service discovery of clouds is left out: it is half of the build and idle here.
@@ -118,6 +126,22 @@ pub const PROMETHEUS: Tool = Tool {
         ("github.com/prometheus/common/version.Version", "3.16.0"),
         ("github.com/prometheus/common/version.Revision", "unknown"),
     ],
+    cgo: false,
+};
+
+/// The other engine that ours is compared with, single-node. With cgo, as its releases are built: it compresses with the
+/// C library then, which is faster.
+pub const VICTORIA_METRICS: Tool = Tool {
+    module: "victoriametrics",
+    name: "victoria-metrics",
+    version: "v1.151.0",
+    programs: &[("victoria-metrics", "github.com/VictoriaMetrics/VictoriaMetrics/app/victoria-metrics")],
+    tags: "",
+    variables: &[(
+        "github.com/VictoriaMetrics/VictoriaMetrics/lib/buildinfo.Version",
+        "victoria-metrics-v1.151.0",
+    )],
+    cgo: true,
 };
 
 /// All that a cluster is made of and handled with.
@@ -144,6 +168,9 @@ impl Tool {
     pub fn identity(&self) -> Result<String> {
         let module = self.module_dir();
         let mut recipe = format!("{:?} {:?} {}", self.programs, self.variables, self.tags);
+        if self.cgo {
+            recipe += " cgo";
+        }
         for file in ["go.mod", "go.sum", "main.go"] {
             let path = module.join(file);
             if path.exists() {
@@ -175,7 +202,7 @@ impl Tool {
             [(name, _)] => partial.join(name),
             _ => partial.join(""),
         };
-        let mut go = go(&self.module_dir());
+        let mut go = go(&self.module_dir(), self.cgo);
         go.arg("build").args(["-trimpath", "-mod=readonly", "-buildvcs=false"]);
         go.arg(format!("-ldflags={}", self.ldflags())).arg("-tags").arg(self.tags);
         go.arg("-o").arg(output).args(self.programs.iter().map(|(_, package)| package));
@@ -196,10 +223,10 @@ impl Tool {
     }
 }
 
-/// `go` in a module's folder, for static programs; a workspace file around the checkout must not reach in.
-fn go(module: &Path) -> Command {
+/// `go` in a module's folder; a workspace file around the checkout must not reach in.
+fn go(module: &Path, cgo: bool) -> Command {
     let mut command = Command::new("go");
-    command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off");
+    command.current_dir(module).env("CGO_ENABLED", if cgo { "1" } else { "0" }).env("GOWORK", "off");
     command
 }
 
@@ -209,7 +236,7 @@ mod tests {
 
     #[test]
     fn every_tool_has_a_pinned_module_and_an_identity_of_its_own() {
-        let all = [&KUBERNETES, &LOCAL_PATH, &ETCD, &COREDNS, &PAUSE, &HELM, &PROMETHEUS];
+        let all = [&KUBERNETES, &LOCAL_PATH, &ETCD, &COREDNS, &PAUSE, &HELM, &PROMETHEUS, &VICTORIA_METRICS];
         let mut identities: Vec<String> = all.iter().map(|tool| tool.identity().unwrap()).collect();
         identities.sort();
         identities.dedup();

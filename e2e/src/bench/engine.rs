@@ -6,53 +6,119 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cgroup::Cgroup;
+use super::watch::{Watch, directory_bytes};
 use super::wire::Connection;
 
-/// How to start an engine. `{port}` and `{dir}` in the arguments are replaced.
+/// How long an engine may take to become ready or to stop.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Which engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Ours.
+    Metricsstore,
+    /// Prometheus.
+    Prometheus,
+    /// VictoriaMetrics, single-node.
+    VictoriaMetrics,
+}
+
+impl Kind {
+    /// Column heading and name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Metricsstore => "metricsstore",
+            Kind::Prometheus => "prometheus",
+            Kind::VictoriaMetrics => "victoriametrics",
+        }
+    }
+}
+
+/// How to start an engine.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    /// Column heading.
-    pub name: &'static str,
+    /// Which one.
+    pub kind: Kind,
     /// The binary.
     pub binary: PathBuf,
-    /// Its arguments.
+    /// Its arguments; `{port}`, `{dir}` and `{config}` are replaced.
     pub arguments: Vec<String>,
     /// Extra environment.
     pub environment: Vec<(String, String)>,
+}
+
+/// Where an engine runs, for as long as its data are wanted: it may be killed and started again.
+pub struct Site {
+    cgroup: Arc<Cgroup>,
+    work: PathBuf,
+    /// The engine's data directory.
+    pub dir: PathBuf,
+    /// Where its HTTP API listens.
+    pub address: SocketAddr,
 }
 
 /// A started engine; killed when dropped.
 pub struct Running {
     child: Child,
     cgroup: Arc<Cgroup>,
-    /// Where its HTTP API listens.
-    pub address: SocketAddr,
-    /// Its data directory.
-    pub dir: PathBuf,
 }
 
 impl Engine {
-    /// Starts the engine on an empty data directory and waits until it says it is ready.
-    pub fn start(&self, work: &Path, port: u16, memory_limit: u64) -> io::Result<Running> {
-        let dir = work.join(self.name);
+    /// Our engine.
+    pub fn metricsstore(binary: PathBuf, cpus: usize) -> Engine {
+        let mut arguments = vec!["serve".to_owned()];
+        arguments.extend(prometheus_flags());
+        arguments.push(format!("--cpu.threads={cpus}"));
+        arguments.push("--ops.listen-address=127.0.0.1:0".to_owned());
+        Engine { kind: Kind::Metricsstore, binary, arguments, environment: Vec::new() }
+    }
+
+    /// Prometheus, with the memory limit that its automatic setting would choose said openly.
+    pub fn prometheus(binary: PathBuf, cpus: usize, memory_limit: u64) -> Engine {
+        let environment = vec![
+            ("GOMAXPROCS".to_owned(), cpus.to_string()),
+            ("GOMEMLIMIT".to_owned(), format!("{}MiB", (memory_limit >> 20) * 9 / 10)),
+        ];
+        Engine { kind: Kind::Prometheus, binary, arguments: prometheus_flags(), environment }
+    }
+
+    /// VictoriaMetrics; sizes of caches are its defaults, which follow the control group's limit.
+    pub fn victoriametrics(binary: PathBuf, cpus: usize) -> Engine {
+        let flags = ["-storageDataPath={dir}", "-httpListenAddr=127.0.0.1:{port}", "-retentionPeriod=15d"];
+        Engine {
+            kind: Kind::VictoriaMetrics,
+            binary,
+            arguments: flags.map(str::to_owned).to_vec(),
+            environment: vec![("GOMAXPROCS".to_owned(), cpus.to_string())],
+        }
+    }
+
+    /// An empty data directory and a control group.
+    pub fn site(&self, work: &Path, memory_limit: u64) -> io::Result<Site> {
+        let dir = work.join(self.kind.name());
         fs::create_dir_all(&dir)?;
-        let config = work.join("empty.yml");
-        fs::write(&config, "global: {}\nscrape_configs: []\n")?;
+        fs::write(work.join("empty.yml"), "global: {}\nscrape_configs: []\n")?;
         let cgroup = Cgroup::create(&format!("metricsstore-bench-{}", std::process::id()), memory_limit)?;
-        let log = fs::File::create(work.join(format!("{}.log", self.name)))?;
+        let address = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?;
+        Ok(Site { cgroup: Arc::new(cgroup), work: work.to_owned(), dir, address })
+    }
+
+    /// Starts the engine without waiting.
+    pub fn spawn(&self, site: &Site) -> io::Result<Running> {
+        let log = site.work.join(format!("{}.log", self.kind.name()));
+        let log = fs::File::options().append(true).create(true).open(log)?;
         let fill = |text: &str| {
-            text.replace("{port}", &port.to_string())
-                .replace("{dir}", &dir.display().to_string())
-                .replace("{config}", &config.display().to_string())
+            text.replace("{port}", &site.address.port().to_string())
+                .replace("{dir}", &site.dir.display().to_string())
+                .replace("{config}", &site.work.join("empty.yml").display().to_string())
         };
         // The shell joins the group first and then becomes the engine, so nothing of it escapes the count.
         let mut join = String::new();
-        for file in cgroup.procs() {
+        for file in site.cgroup.procs() {
             join.push_str("echo $$ > ");
             join.push_str(&file.display().to_string());
             join.push_str("; ");
@@ -67,39 +133,44 @@ impl Engine {
             .stderr(log)
             .process_group(0)
             .spawn()?;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut running = Running { child, cgroup: Arc::new(cgroup), address, dir };
-        running.wait_ready()?;
+        Ok(Running { child, cgroup: site.cgroup.clone() })
+    }
+
+    /// Starts the engine and waits until it says it is ready.
+    pub fn start(&self, site: &Site) -> io::Result<Running> {
+        let mut running = self.spawn(site)?;
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_ready(site) {
+            running.check_alive()?;
+            if Instant::now() > deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the engine did not become ready"));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
         Ok(running)
+    }
+
+    /// Whether the engine says it is ready.
+    pub fn is_ready(&self, site: &Site) -> bool {
+        let path = if self.kind == Kind::VictoriaMetrics { "/health" } else { "/-/ready" };
+        let answer = Connection::open(site.address).and_then(|mut connection| connection.get(path));
+        answer.is_ok_and(|answer| answer.status == 200)
     }
 }
 
-impl Running {
-    fn wait_ready(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + Duration::from_mins(1);
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Err(io::Error::other(format!(
-                    "the engine ended at its start with {status}; see its log"
-                )));
-            }
-            let ready = Connection::open(self.address).and_then(|mut connection| connection.get("/-/ready"));
-            if ready.is_ok_and(|answer| answer.status == 200) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the engine was not ready within 60 s"));
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
+fn prometheus_flags() -> Vec<String> {
+    [
+        "--config.file={config}",
+        "--storage.tsdb.path={dir}",
+        "--web.listen-address=127.0.0.1:{port}",
+        "--web.enable-remote-write-receiver",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}
 
-    /// Resident memory now, in bytes.
-    pub fn rss(&self) -> u64 {
-        rss_of(self.child.id())
-    }
-
-    /// CPU time so far.
+impl Site {
+    /// CPU time of the engine so far.
     pub fn cpu(&self) -> Duration {
         self.cgroup.cpu()
     }
@@ -109,36 +180,41 @@ impl Running {
         self.cgroup.peak()
     }
 
-    /// Bytes of all files below the data directory.
+    /// Bytes that the data directory takes on disk.
     pub fn disk_bytes(&self) -> u64 {
         directory_bytes(&self.dir)
     }
+}
 
-    /// Samples memory until stopped.
-    pub fn watch(&self) -> Watch {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (flag, cgroup, pid) = (stop.clone(), self.cgroup.clone(), self.child.id());
-        let thread = thread::spawn(move || {
-            let mut seen = MemorySeen::default();
-            while !flag.load(Ordering::Relaxed) {
-                let rss = rss_of(pid);
-                seen.rss_max = seen.rss_max.max(rss);
-                seen.rss_sum += u128::from(rss);
-                seen.working_set_max = seen.working_set_max.max(cgroup.working_set());
-                seen.samples += 1;
-                thread::sleep(Duration::from_millis(100));
-            }
-            seen
-        });
-        Watch { stop, thread }
+impl Running {
+    /// An error when the engine has ended.
+    pub fn check_alive(&mut self) -> io::Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => Err(io::Error::other(format!("the engine ended with {status}; see its log"))),
+        }
     }
 
-    /// Asks the engine to stop (SIGTERM) and waits up to half a minute; returns the control group's peak.
+    /// Watches its memory until stopped.
+    pub fn watch(&self) -> Watch {
+        Watch::start(self.child.id(), self.cgroup.clone())
+    }
+
+    /// Ends it without a warning, as `kill -9` does.
+    pub fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// Asks it to stop, and waits until it has.
     pub fn stop(mut self) -> io::Result<()> {
         Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while self.child.try_wait()?.is_none() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(50));
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the engine did not stop"));
+            }
+            thread::sleep(Duration::from_millis(20));
         }
         Ok(())
     }
@@ -150,55 +226,4 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// What [`Running::watch`] saw.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct MemorySeen {
-    /// Highest resident memory, in bytes.
-    pub rss_max: u64,
-    rss_sum: u128,
-    /// Highest working set, in bytes.
-    pub working_set_max: u64,
-    samples: u64,
-}
-
-impl MemorySeen {
-    /// Mean resident memory, in bytes.
-    pub fn rss_mean(&self) -> u64 {
-        (self.rss_sum / u128::from(self.samples.max(1))) as u64
-    }
-}
-
-/// A running watch.
-pub struct Watch {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<MemorySeen>,
-}
-
-impl Watch {
-    /// Ends the watch.
-    pub fn stop(self) -> MemorySeen {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_default()
-    }
-}
-
-fn rss_of(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let kib =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok());
-    kib.unwrap_or(0u64) * 1024
-}
-
-fn directory_bytes(dir: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    entries
-        .flatten()
-        .map(|entry| match entry.metadata() {
-            Ok(meta) if meta.is_dir() => directory_bytes(&entry.path()),
-            Ok(meta) => meta.len(),
-            Err(_) => 0,
-        })
-        .sum()
 }

@@ -1,98 +1,208 @@
-//! Reads every sample back over the query API and compares labels, time and value bit for bit.
+//! Reads every sample back over an engine's HTTP API and compares labels, time and value bit for bit.
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 
 use serde::Deserialize;
 
-use super::population::{Population, SCRAPE_INTERVAL_MS, SERIES_PER_TARGET};
+use super::engine::Kind;
+use super::population::{Life, Population, SCRAPE_INTERVAL_MS, SERIES_PER_TARGET};
 use super::wire::Connection;
 
-#[derive(Deserialize)]
-struct Response {
-    data: Data,
+/// Relative error that VictoriaMetrics' decimal representation of values may have.
+const DECIMAL_ERROR: f64 = 1e-12;
+
+/// What came back.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Samples with the right labels and time, and the right value.
+    pub right: u64,
+    /// Samples that were acknowledged and did not come back.
+    pub missing: u64,
+    /// Of those that are right, how many are not so to the last bit (only VictoriaMetrics).
+    pub rounded: u64,
+}
+
+/// What is expected to come back, and from where.
+pub struct ReadBack<'a> {
+    /// Whose samples.
+    pub population: &'a Population,
+    /// Scrapes of every series.
+    pub scrapes: usize,
+    /// Beginning of the first scrape.
+    pub start_ms: i64,
+    /// Whom to ask.
+    pub engine: Kind,
+    /// Where.
+    pub address: SocketAddr,
 }
 
 #[derive(Deserialize)]
-struct Data {
-    result: Vec<Series>,
+struct Response<'a> {
+    #[serde(borrow)]
+    data: Data<'a>,
 }
 
 #[derive(Deserialize)]
-struct Series {
-    metric: HashMap<String, String>,
-    values: Vec<(f64, String)>,
+struct Data<'a> {
+    #[serde(borrow)]
+    result: Vec<Series<'a>>,
 }
 
-/// Number of samples that came back right; an error on the first that is wrong.
-pub fn count(population: &Population, address: SocketAddr, scrapes: usize, start_ms: i64) -> io::Result<u64> {
-    let mut connection = Connection::open(address)?;
-    let end_ms = start_ms + (scrapes as i64 + 1) * SCRAPE_INTERVAL_MS;
-    let range_s = (scrapes as i64 + 2) * SCRAPE_INTERVAL_MS / 1000;
-    let mut right = 0;
-    for target in 0..population.targets() {
-        let query = format!(
-            "%7Binstance%3D%22{}%22%7D%5B{range_s}s%5D",
-            Population::instance(target).replace(':', "%3A")
-        );
-        let time = format!("{}.{:03}", end_ms / 1000, end_ms % 1000);
-        let answer = connection.get(&format!("/api/v1/query?query={query}&time={time}"))?;
-        if answer.status != 200 {
-            let text = String::from_utf8_lossy(&answer.body).into_owned();
-            return Err(io::Error::other(format!(
-                "query of target {target}: status {}: {text}",
-                answer.status
-            )));
-        }
-        let response: Response = serde_json::from_slice(&answer.body).map_err(io::Error::other)?;
-        right += check_target(population, target, scrapes, start_ms, &response.data.result)?;
-    }
-    Ok(right)
+type Labels<'a> = HashMap<Cow<'a, str>, Cow<'a, str>>;
+
+#[derive(Deserialize)]
+struct Series<'a> {
+    #[serde(borrow)]
+    metric: Labels<'a>,
+    #[serde(borrow, default)]
+    values: Vec<(f64, &'a str)>,
+    #[serde(borrow, default)]
+    value: Option<(f64, &'a str)>,
 }
 
-fn check_target(
-    population: &Population,
-    target: usize,
-    scrapes: usize,
-    start_ms: i64,
-    found: &[Series],
-) -> io::Result<u64> {
-    let mut expected = HashMap::with_capacity(SERIES_PER_TARGET);
-    for series in 0..SERIES_PER_TARGET {
-        let pairs = population.labels(target, series);
-        expected.insert(key(pairs.iter().map(|(name, value)| (*name, value.as_str()))), series);
-    }
-    let mut right = 0;
-    for series in found {
-        let mut labels: Vec<(&str, &str)> =
-            series.metric.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        labels.sort_unstable();
-        let Some(index) = expected.remove(&key(labels.iter().copied())) else {
-            return Err(io::Error::other(format!(
-                "a series came back that was not sent, or twice: {labels:?}"
-            )));
-        };
-        if series.values.len() != scrapes {
-            return Err(io::Error::other(format!(
-                "{} of {scrapes} samples came back of {labels:?}",
-                series.values.len()
-            )));
-        }
-        for (scrape, (time, text)) in series.values.iter().enumerate() {
-            let wanted_time = population.timestamp_ms(target, scrape, start_ms);
-            let wanted = population.value(target, index, scrape);
-            let value: f64 = text.parse().map_err(io::Error::other)?;
-            if (time * 1000.0).round() as i64 != wanted_time || value.to_bits() != wanted.to_bits() {
-                return Err(io::Error::other(format!(
-                    "{labels:?} at {wanted_time} should be {wanted}, but {text} at {time} came back"
-                )));
+/// A series that came back: times in milliseconds.
+struct Got {
+    key: String,
+    samples: Vec<(i64, f64)>,
+}
+
+impl ReadBack<'_> {
+    /// Reads everything; an error on the first sample that is wrong.
+    pub fn all(&self) -> io::Result<Found> {
+        let mut connection = Connection::open(self.address)?;
+        if self.engine == Kind::VictoriaMetrics {
+            let answer = connection.get("/internal/force_flush")?;
+            if answer.status != 200 {
+                return Err(answer.error("flush"));
             }
-            right += 1;
         }
+        let mut found = Found::default();
+        for target in 0..self.population.targets() {
+            for life in self.population.lives(target, self.scrapes) {
+                let got = self.fetch(&mut connection, &life)?;
+                self.check(&life, got, &mut found)?;
+            }
+        }
+        Ok(found)
     }
-    Ok(right)
+
+    /// Whether an instant query for one target at one scrape answers what was sent; nothing is right as well when the
+    /// engine `may_lose` it.
+    pub fn is_right_at(&self, target: usize, scrape: usize, may_lose: bool) -> io::Result<bool> {
+        let life = self.population.life_at(target, scrape);
+        let time = seconds(self.population.timestamp_ms(&life, 0, scrape, self.start_ms));
+        let path = format!("/api/v1/query?query={}&time={time}", self.selector(&life));
+        let answer = Connection::open(self.address)?.get(&path)?;
+        let Ok(response) = serde_json::from_slice::<Response>(&answer.body) else { return Ok(false) };
+        if may_lose && answer.status == 200 && response.data.result.is_empty() {
+            return Ok(true);
+        }
+        let mut expected = self.expected(&life);
+        for series in &response.data.result {
+            let (Some(index), Some((_, text))) = (expected.remove(&key(&series.metric)), series.value) else {
+                return Ok(false);
+            };
+            if text.parse::<f64>().ok() != Some(self.population.value(&life, index, scrape)) {
+                return Ok(false);
+            }
+        }
+        Ok(answer.status == 200 && expected.is_empty())
+    }
+
+    fn selector(&self, life: &Life) -> String {
+        format!("%7Binstance%3D%22{}%22%7D", self.population.instance(life).replace(':', "%3A"))
+    }
+
+    /// All samples of one life of a target.
+    fn fetch(&self, connection: &mut Connection, life: &Life) -> io::Result<Vec<Got>> {
+        let at = |scrape: usize| self.start_ms + scrape as i64 * SCRAPE_INTERVAL_MS;
+        let (from, to) = (at(life.scrapes.start) - 1, at(life.scrapes.end) + SCRAPE_INTERVAL_MS);
+        let selector = self.selector(life);
+        // VictoriaMetrics leaves out the last half minute otherwise.
+        let all = if self.engine == Kind::VictoriaMetrics { "&nocache=1" } else { "" };
+        let path = format!("/api/v1/query?query={selector}%5B{}ms%5D&time={}{all}", to - from, seconds(to));
+        let answer = connection.get(&path)?;
+        if answer.status != 200 {
+            return Err(answer.error(&path));
+        }
+        query(&answer.body).map_err(io::Error::other)
+    }
+
+    fn expected(&self, life: &Life) -> HashMap<String, usize> {
+        let labels = |series| {
+            let pairs = self.population.labels(life, series);
+            pairs
+                .into_iter()
+                .map(|(name, value)| (Cow::Borrowed(name), Cow::Owned(value)))
+                .collect::<Labels>()
+        };
+        (0..SERIES_PER_TARGET).map(|series| (key(&labels(series)), series)).collect()
+    }
+
+    fn check(&self, life: &Life, got: Vec<Got>, found: &mut Found) -> io::Result<()> {
+        let mut expected = self.expected(life);
+        for series in got {
+            let Some(index) = expected.remove(&series.key) else {
+                let what = format!("a series came back that was not sent, or twice: {}", series.key);
+                return Err(io::Error::other(what));
+            };
+            let mut rest = series.samples.into_iter().peekable();
+            for scrape in life.scrapes.clone() {
+                let time_ms = self.population.timestamp_ms(life, index, scrape, self.start_ms);
+                let Some((_, value)) = rest.next_if(|(time, _)| *time == time_ms) else {
+                    found.missing += 1;
+                    continue;
+                };
+                let wanted = self.population.value(life, index, scrape);
+                let rounded = value.to_bits() != wanted.to_bits();
+                let near = (value - wanted).abs() <= wanted.abs() * DECIMAL_ERROR;
+                if rounded && !(near && self.engine == Kind::VictoriaMetrics) {
+                    return Err(wrong(&series.key, time_ms, &format!("{value} instead of {wanted}")));
+                }
+                found.rounded += u64::from(rounded);
+                found.right += 1;
+            }
+            if let Some((time_ms, value)) = rest.next() {
+                return Err(wrong(
+                    &series.key,
+                    time_ms,
+                    &format!("{value}, which was not sent for that time"),
+                ));
+            }
+        }
+        found.missing += (expected.len() * life.scrapes.len()) as u64;
+        Ok(())
+    }
 }
 
-fn key<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    pairs.flat_map(|(name, value)| [name, "\u{1}", value, "\u{2}"]).collect()
+fn wrong(series: &str, time_ms: i64, what: &str) -> io::Error {
+    io::Error::other(format!("{series} came back with {what}, at {time_ms}"))
+}
+
+fn seconds(ms: i64) -> String {
+    format!("{}.{:03}", ms / 1000, ms % 1000)
+}
+
+fn query(body: &[u8]) -> serde_json::Result<Vec<Got>> {
+    let response: Response = serde_json::from_slice(body)?;
+    let samples = |series: &Series| {
+        let values = series.values.iter();
+        values
+            .map(|(time, text)| ((time * 1000.0).round() as i64, text.parse().unwrap_or(f64::NAN)))
+            .collect()
+    };
+    Ok(response
+        .data
+        .result
+        .iter()
+        .map(|series| Got { key: key(&series.metric), samples: samples(series) })
+        .collect())
+}
+
+fn key(labels: &Labels) -> String {
+    let mut pairs: Vec<_> = labels.iter().collect();
+    pairs.sort_unstable();
+    pairs.into_iter().flat_map(|(name, value)| [name, "=", value, ","]).collect()
 }

@@ -1,111 +1,53 @@
-//! Remote write 1.0 requests, and a plain HTTP/1.1 connection to send them on.
+//! A plain HTTP/1.1 connection.
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
-
-use super::population::{Population, SERIES_PER_TARGET};
-
-/// The label fields of every series, encoded once: only the sample changes between scrapes.
-pub struct EncodedLabels {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
-}
-
-impl EncodedLabels {
-    /// Encodes the labels of targets `targets`.
-    pub fn new(population: &Population, targets: std::ops::Range<usize>) -> EncodedLabels {
-        let mut encoded = EncodedLabels { bytes: Vec::new(), ends: Vec::new() };
-        let mut pair = Vec::new();
-        for target in targets {
-            for series in 0..SERIES_PER_TARGET {
-                for (name, value) in population.labels(target, series) {
-                    pair.clear();
-                    put_bytes(&mut pair, 1, name.as_bytes());
-                    put_bytes(&mut pair, 2, value.as_bytes());
-                    put_bytes(&mut encoded.bytes, 1, &pair);
-                }
-                encoded.ends.push(encoded.bytes.len() as u32);
-            }
-        }
-        encoded
-    }
-
-    /// Label fields of the `index`-th series.
-    pub fn series(&self, index: usize) -> &[u8] {
-        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
-        &self.bytes[start..self.ends[index] as usize]
-    }
-}
-
-/// Adds one series with one sample to a `WriteRequest`.
-pub fn put_series(body: &mut Vec<u8>, scratch: &mut Vec<u8>, labels: &[u8], timestamp_ms: i64, value: f64) {
-    let mut sample = [0u8; 32];
-    let mut len = 0;
-    if value.to_bits() != 0 {
-        sample[0] = 1 << 3 | 1;
-        sample[1..9].copy_from_slice(&value.to_le_bytes());
-        len = 9;
-    }
-    sample[len] = 2 << 3;
-    len += 1;
-    let mut rest = timestamp_ms as u64;
-    while rest >= 0x80 {
-        sample[len] = rest as u8 | 0x80;
-        len += 1;
-        rest >>= 7;
-    }
-    sample[len] = rest as u8;
-    len += 1;
-    scratch.clear();
-    scratch.extend_from_slice(labels);
-    put_bytes(scratch, 2, &sample[..len]);
-    put_bytes(body, 1, scratch);
-}
-
-fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
-    out.push(field << 3 | 2);
-    let mut len = bytes.len();
-    while len >= 0x80 {
-        out.push(len as u8 | 0x80);
-        len >>= 7;
-    }
-    out.push(len as u8);
-    out.extend_from_slice(bytes);
-}
 
 /// One keep-alive connection.
 pub struct Connection {
     stream: BufReader<TcpStream>,
     address: SocketAddr,
+    head: Vec<u8>,
 }
 
-/// Status code and body of an answer.
+/// An answer.
 pub struct Answer {
     /// HTTP status.
     pub status: u16,
+    /// `Retry-After` in seconds.
+    pub retry_after_seconds: Option<u64>,
     /// Body, whole.
     pub body: Vec<u8>,
 }
 
+impl Answer {
+    /// An error that quotes the status and the body.
+    pub fn error(&self, what: &str) -> io::Error {
+        io::Error::other(format!("{what}: status {}: {}", self.status, String::from_utf8_lossy(&self.body)))
+    }
+}
+
 impl Connection {
-    /// Connects, with a bound of a minute on every read.
+    /// Connects, with a bound of two minutes on every read.
     pub fn open(address: SocketAddr) -> io::Result<Connection> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-        stream.set_read_timeout(Some(Duration::from_mins(1)))?;
+        stream.set_read_timeout(Some(Duration::from_mins(2)))?;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream: BufReader::with_capacity(1 << 16, stream), address })
+        Ok(Connection { stream: BufReader::with_capacity(1 << 16, stream), address, head: Vec::new() })
     }
 
     /// Sends one remote-write request.
     pub fn write(&mut self, path: &str, snappy_body: &[u8]) -> io::Result<Answer> {
-        let head = format!(
+        self.head.clear();
+        write!(
+            self.head,
             "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/x-protobuf\r\nContent-Encoding: snappy\r\n\
              X-Prometheus-Remote-Write-Version: 0.1.0\r\nContent-Length: {}\r\n\r\n",
             self.address,
             snappy_body.len()
-        );
+        )?;
         let stream = self.stream.get_mut();
-        stream.write_all(head.as_bytes())?;
+        stream.write_all(&self.head)?;
         stream.write_all(snappy_body)?;
         self.answer()
     }
@@ -132,6 +74,7 @@ impl Connection {
             .and_then(|code| code.parse().ok())
             .ok_or_else(|| bad(&status_line))?;
         let mut length = None;
+        let mut retry_after_seconds = None;
         let mut chunked = false;
         loop {
             let line = self.line()?.to_ascii_lowercase();
@@ -140,6 +83,9 @@ impl Connection {
             }
             if let Some(value) = line.strip_prefix("content-length:") {
                 length = value.trim().parse::<usize>().ok();
+            }
+            if let Some(value) = line.strip_prefix("retry-after:") {
+                retry_after_seconds = value.trim().parse().ok();
             }
             chunked |= line.starts_with("transfer-encoding:") && line.contains("chunked");
         }
@@ -160,6 +106,6 @@ impl Connection {
             body.resize(length.unwrap_or(0), 0);
             self.stream.read_exact(&mut body)?;
         }
-        Ok(Answer { status, body })
+        Ok(Answer { status, retry_after_seconds, body })
     }
 }

@@ -17,7 +17,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum What {
-    /// Remote write of a made-up Kubernetes-like population; every accepted sample is read back.
+    /// Remote write of made-up Kubernetes-like populations; every accepted sample is read back.
     Ingest(Ingest),
 }
 
@@ -26,29 +26,29 @@ struct Ingest {
     /// Our engine's binary.
     #[arg(long)]
     metricsstore: PathBuf,
-    /// Prometheus' binary; without it only our engine runs.
+    /// Prometheus' binary.
     #[arg(long)]
     prometheus: Option<PathBuf>,
-    /// Number of series.
-    #[arg(long, default_value_t = 500_000)]
-    series: usize,
-    /// Scrapes of every series, 15 s of data time apart, sent as fast as they are taken.
-    #[arg(long, default_value_t = 20)]
-    scrapes: usize,
-    /// Series in one request.
-    #[arg(long, default_value_t = 2000)]
-    batch: usize,
-    /// Connections that send side by side.
-    #[arg(long, default_value_t = 2)]
-    senders: usize,
+    /// VictoriaMetrics' binary, single-node.
+    #[arg(long)]
+    victoriametrics: Option<PathBuf>,
+    /// Engines to run, of those whose binary is given; all by default.
+    #[arg(long, value_delimiter = ',')]
+    engines: Vec<String>,
+    /// Scenarios to run, by their names or groups (size, rate, jitter, churn, incompressible, restart); all by default.
+    #[arg(long, value_delimiter = ',')]
+    rows: Vec<String>,
+    /// A tenth of the series: shows in minutes that everything works, but its figures mean nothing.
+    #[arg(long)]
+    quick: bool,
     /// Memory limit of the control group each engine runs in, in MiB.
     #[arg(long, default_value_t = 4096)]
     memory_mib: u64,
-    /// Seed of the population.
+    /// Seed of the populations.
     #[arg(long, default_value_t = 20_261_130)]
     seed: u64,
-    /// Runs of every engine; the table shows the median and the spread.
-    #[arg(long, default_value_t = 1)]
+    /// Runs of everything; the tables show the median and the spread.
+    #[arg(long, default_value_t = 3)]
     runs: usize,
 }
 
@@ -64,42 +64,24 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Ingest) -> std::io::Result<()> {
-    let common = |more: &[&str]| {
-        let mut flags = vec![
-            "--config.file={config}".to_owned(),
-            "--storage.tsdb.path={dir}".to_owned(),
-            "--web.listen-address=127.0.0.1:{port}".to_owned(),
-            "--web.enable-remote-write-receiver".to_owned(),
-        ];
-        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
-        flags
-    };
     let cpus = std::thread::available_parallelism()?.get();
-    let mut ours = common(&[]);
-    ours.insert(0, "serve".to_owned());
-    ours.push(format!("--cpu.threads={cpus}"));
-    ours.push("--ops.listen-address=127.0.0.1:0".to_owned());
-    let mut engines = vec![Engine {
-        name: "metricsstore",
-        binary: args.metricsstore,
-        arguments: ours,
-        environment: vec![],
-    }];
-    if let Some(binary) = args.prometheus {
-        let environment = vec![
-            ("GOMAXPROCS".to_owned(), cpus.to_string()),
-            // What its automatic setting would choose, said openly.
-            ("GOMEMLIMIT".to_owned(), format!("{}MiB", args.memory_mib * 9 / 10)),
-        ];
-        engines.push(Engine { name: "prometheus", binary, arguments: common(&[]), environment });
+    let memory_limit = args.memory_mib << 20;
+    let mut engines = vec![Engine::metricsstore(args.metricsstore, cpus)];
+    engines.extend(args.prometheus.map(|binary| Engine::prometheus(binary, cpus, memory_limit)));
+    engines.extend(args.victoriametrics.map(|binary| Engine::victoriametrics(binary, cpus)));
+    if let Some(name) = args.engines.iter().find(|name| !engines.iter().any(|e| e.kind.name() == *name)) {
+        return Err(std::io::Error::other(format!(
+            "no engine is called {name:?}, or its binary is not given"
+        )));
     }
+    engines.retain(|engine| {
+        args.engines.is_empty() || args.engines.iter().any(|name| name == engine.kind.name())
+    });
     let work = std::env::temp_dir().join(format!("metricsstore-bench-{}", std::process::id()));
     let options = Options {
-        series: args.series,
-        scrapes: args.scrapes,
-        batch: args.batch,
-        senders: args.senders,
-        memory_limit: args.memory_mib << 20,
+        scenarios: args.rows,
+        quick: args.quick,
+        memory_limit,
         seed: args.seed,
         runs: args.runs,
         work: work.clone(),

@@ -61,13 +61,14 @@ enum Command {
 
 #[derive(Subcommand)]
 enum BenchCommand {
-    /// Remote write of a fixed-seed, Kubernetes-like population (500k series, 15 s) to metricsstore and to Prometheus
+    /// Remote write of fixed-seed, Kubernetes-like populations to metricsstore, Prometheus and VictoriaMetrics
     ///
-    /// Builds both engines, runs them in turn in the same memory cgroup, reads every accepted sample back, and prints
-    /// RSS, working set, cgroup peak, CPU per million samples, request times and bytes on disk with their ratios. All
-    /// flags are printed. More settings: `cargo xtask bench ingest -- --help`.
+    /// Builds the engines, runs them in turn in the same memory cgroup, reads every accepted sample back, and prints
+    /// RSS, working set, cgroup peak, CPU per sample, request times, bytes on disk and time to come back after a kill,
+    /// with their ratios, and what must be reached. All flags are printed. Takes about an hour and a half with its three runs;
+    /// `cargo xtask bench ingest -- --rows size,rate --runs 1` does a part of it, `-- --help` shows all settings.
     Ingest {
-        /// Settings of the run, for example `-- --series 100000 --runs 3`
+        /// Settings of the run, for example `-- --rows size,restart --runs 1`
         #[arg(last = true)]
         arguments: Vec<OsString>,
     },
