@@ -5,10 +5,9 @@ use hashbrown::HashMap;
 use metricsstore_budget::{Budget, Part};
 use metricsstore_model::Refusal;
 
-use super::Stream;
 use super::late::LateRuns;
 use super::pages::Pages;
-use super::stream::Place;
+use super::streams::{Place, Streams};
 use crate::column::{Arena, Column, Piece, decode_column};
 use crate::sync::Mutex;
 
@@ -132,7 +131,7 @@ struct ClosedPiece {
 pub(crate) struct EpochData {
     lasts: Pages<Last>,
     cells: Pages<Cells>,
-    streams: Vec<Stream>,
+    streams: Streams,
     closed: Vec<ClosedPiece>,
     /// Newest closed piece of each series that has one: few have.
     newest_closed: HashMap<u32, u32>,
@@ -143,7 +142,6 @@ pub(crate) struct EpochData {
     pub(crate) samples: u64,
     pub(crate) min_ms: i64,
     pub(crate) max_ms: i64,
-    stream_heap_bytes: u64,
     counted: Counted,
 }
 
@@ -180,7 +178,7 @@ impl EpochData {
         EpochData {
             lasts: Pages::default(),
             cells: Pages::default(),
-            streams: Vec::new(),
+            streams: Streams::default(),
             closed: Vec::new(),
             newest_closed: HashMap::new(),
             late: LateRuns::default(),
@@ -189,7 +187,6 @@ impl EpochData {
             samples: 0,
             min_ms: i64::MAX,
             max_ms: i64::MIN,
-            stream_heap_bytes: 0,
             counted: Counted { budget: budget.clone(), state: 0, payload: 0 },
         }
     }
@@ -256,7 +253,7 @@ impl EpochData {
         if stream == NONE {
             return self.follow_another(local, timestamp_ms);
         }
-        let place = self.streams[stream as usize].place(timestamp_ms, &self.arena);
+        let place = self.streams.place(stream, timestamp_ms);
         let (Place::Row(row) | Place::NewRow(row)) = place else {
             return self.follow_another(local, timestamp_ms);
         };
@@ -264,24 +261,15 @@ impl EpochData {
             self.cells.get(local).filter(|cells| cells.has_rows()).map_or(row, |cells| cells.next_row);
         let gap = row.saturating_sub(next_row);
         let behind = row < next_row;
-        let private = self.streams[stream as usize].private;
-        if behind || (!private && (gap > MAX_GAP_ROWS || (gap > 0 && misses >= MAX_MISSES))) {
+        if behind || gap > MAX_GAP_ROWS || (gap > 0 && misses >= MAX_MISSES) {
             return self.follow_another(local, timestamp_ms);
         }
         let last = self.lasts.get_mut(local);
         last.misses = if gap > 0 { misses + 1 } else { misses.saturating_sub(1) };
         if matches!(place, Place::NewRow(_)) {
-            self.push_row(stream, timestamp_ms);
+            self.streams.push(stream, timestamp_ms, &mut self.arena);
         }
         self.recent = stream;
-        row
-    }
-
-    fn push_row(&mut self, stream: u32, timestamp_ms: i64) -> u32 {
-        let stream = &mut self.streams[stream as usize];
-        self.stream_heap_bytes -= stream.heap_bytes();
-        let row = stream.push(timestamp_ms, &mut self.arena);
-        self.stream_heap_bytes += stream.heap_bytes();
         row
     }
 
@@ -292,34 +280,23 @@ impl EpochData {
         let last = self.lasts.get_mut(local);
         let (old, switches) = (last.stream, last.switches);
         if old != NONE {
-            self.streams[old as usize].members -= 1;
+            self.streams.leave(old);
         }
         let private = switches >= MAX_SWITCHES;
         let recent = self.recent;
-        let joins = !private
-            && recent != old
-            && self
-                .streams
-                .get(recent as usize)
-                .is_some_and(|stream| !stream.private && stream.ends_at(timestamp_ms));
-        let stream = if joins { recent } else { self.new_stream(private) };
-        let row = if joins {
-            self.streams[stream as usize].rows() - 1
+        let (stream, row) = if !private && recent != old && self.streams.may_join(recent, timestamp_ms) {
+            self.streams.join(recent);
+            (recent, self.streams.rows(recent) - 1)
         } else {
-            self.push_row(stream, timestamp_ms)
+            let stream = self.streams.add(private);
+            (stream, self.streams.push(stream, timestamp_ms, &mut self.arena))
         };
-        self.streams[stream as usize].members += 1;
         let last = self.lasts.get_mut(local);
         last.stream = stream;
         last.misses = 0;
         last.switches = if old == NONE { switches } else { switches.saturating_add(1) };
         self.recent = stream;
         row
-    }
-
-    fn new_stream(&mut self, private: bool) -> u32 {
-        self.streams.push(Stream::new(private));
-        self.streams.len() as u32 - 1
     }
 
     fn close_piece(&mut self, local: u32) {
@@ -347,7 +324,7 @@ impl EpochData {
     /// sample are judged by, so that this one takes no samples any more.
     pub(crate) fn succeed(&mut self, remember_from_ms: i64, live: impl Fn(u32) -> bool) -> EpochData {
         let mut next = EpochData::new(&self.counted.budget);
-        let mut successors = vec![NONE; self.streams.len()];
+        let mut successors = vec![NONE; self.streams.count() as usize];
         next.lasts = std::mem::take(&mut self.lasts);
         next.lasts.retain(|local, last| {
             if last.known == Known::Nothing || last.timestamp_ms < remember_from_ms || !live(local) {
@@ -356,17 +333,15 @@ impl EpochData {
             }
             (last.misses, last.switches) = (0, 0);
             // One that went alone may find company in the next epoch.
-            let Some(stream) = self.streams.get(last.stream as usize).filter(|stream| stream.members > 1)
-            else {
+            if self.streams.followers(last.stream) < 2 {
                 last.stream = NONE;
                 return true;
-            };
+            }
             let successor = &mut successors[last.stream as usize];
             if *successor == NONE {
-                *successor = next.streams.len() as u32;
-                next.streams.push(stream.successor());
+                *successor = next.streams.add_successor(&self.streams, last.stream);
             }
-            next.streams[*successor as usize].members += 1;
+            next.streams.join(*successor);
             last.stream = *successor;
             true
         });
@@ -377,10 +352,9 @@ impl EpochData {
 
     /// Brings the budget up to date with what is held.
     pub(crate) fn recount(&mut self) {
-        let streams = self.streams.capacity() * size_of::<Stream>();
         let closed = self.closed.capacity() * size_of::<ClosedPiece>() + self.newest_closed.allocation_size();
         let pages = self.lasts.bytes() + self.cells.bytes();
-        let state = pages + (streams + closed) as u64 + self.stream_heap_bytes + self.late.bytes();
+        let state = pages + closed as u64 + self.streams.bytes() + self.late.bytes();
         self.counted.update(state, self.arena.allocated_bytes());
     }
 
@@ -391,18 +365,17 @@ impl EpochData {
 
     /// Rows of every stream at this moment: what a snapshot may see.
     pub(crate) fn row_counts(&self) -> Vec<u32> {
-        self.streams.iter().map(Stream::rows).collect()
+        self.streams.row_counts()
     }
 
     /// Number of streams, those without rows included.
     pub(crate) fn stream_count(&self) -> u32 {
-        self.streams.len() as u32
+        self.streams.count()
     }
 
     /// Appends the times of all rows of a stream to `out`.
     pub(crate) fn times_into(&self, stream: u32, out: &mut Vec<i64>) {
-        let stream = &self.streams[stream as usize];
-        stream.times_into(0..stream.rows(), &self.arena, out);
+        self.streams.times_into(stream, &self.arena, out);
     }
 
     /// Pages of series, free ones included.
@@ -412,8 +385,9 @@ impl EpochData {
 
     /// Number of streams, and of those with one member.
     pub(crate) fn stream_figures(&self) -> (u64, u64) {
-        let used = self.streams.iter().filter(|stream| stream.members > 0);
-        used.fold((0, 0), |(all, single), stream| (all + 1, single + u64::from(stream.members == 1)))
+        let followers = (0..self.streams.count()).map(|stream| self.streams.followers(stream));
+        let used = followers.filter(|&followers| followers > 0);
+        used.fold((0, 0), |(all, single), followers| (all + 1, single + u64::from(followers == 1)))
     }
 
     /// Calls `visit` with column, stream and rows of every piece of a series: what is in order from the newest to the
@@ -442,7 +416,7 @@ impl EpochData {
         let mut found = None;
         let mut payload = Vec::new();
         self.visit_pieces(local, |column, stream, rows| {
-            let row = self.streams[stream as usize].row_at(timestamp_ms, &self.arena);
+            let row = self.streams.row_at(stream, timestamp_ms, &self.arena);
             let Some(row) = row.filter(|row| found.is_none() && rows.contains(row)) else { return };
             let row = row - rows.start;
             payload.clear();

@@ -5,7 +5,7 @@
 //! order of arrival costs a logarithm.
 use hashbrown::HashMap;
 
-use super::Stream;
+use super::streams::Streams;
 use crate::column::{Arena, Column, decode_column};
 
 /// Runs of one series.
@@ -32,18 +32,18 @@ impl LateRuns {
         self.runs.get(&local).map_or(&[], Vec::as_slice)
     }
 
-    /// Takes a sample at a time that the series does not have. Streams are added to `streams`, never removed: a reader
-    /// may still look at those of merged runs.
+    /// Takes a sample at a time that the series does not have. The streams of merged runs stay: a reader may still
+    /// look at them.
     pub(super) fn push(
         &mut self,
         local: u32,
         (timestamp_ms, bits): (i64, u64),
-        streams: &mut Vec<Stream>,
+        streams: &mut Streams,
         arena: &mut Arena,
     ) {
         let runs = self.runs.entry(local).or_default();
         let before = runs.capacity();
-        let end = |run: &Run| streams[run.stream as usize].last_ms();
+        let end = |run: &Run| streams.last_ms(run.stream);
         let open =
             (0..runs.len()).filter(|&at| end(&runs[at]) < timestamp_ms).max_by_key(|&at| end(&runs[at]));
         let open = open.unwrap_or_else(|| {
@@ -64,21 +64,20 @@ impl LateRuns {
 }
 
 impl Run {
-    fn new(streams: &mut Vec<Stream>) -> Run {
-        streams.push(Stream::packed());
-        Run { column: Column::default(), stream: streams.len() as u32 - 1, rows: 0 }
+    fn new(streams: &mut Streams) -> Run {
+        Run { column: Column::default(), stream: streams.add(true), rows: 0 }
     }
 
-    fn push(&mut self, timestamp_ms: i64, bits: u64, streams: &mut [Stream], arena: &mut Arena) {
-        streams[self.stream as usize].push(timestamp_ms, arena);
+    fn push(&mut self, timestamp_ms: i64, bits: u64, streams: &mut Streams, arena: &mut Arena) {
+        streams.push(self.stream, timestamp_ms, arena);
         self.column.push(arena, 0, bits);
         self.rows += 1;
     }
 
-    fn samples_into(&self, streams: &[Stream], arena: &Arena, out: &mut Vec<(i64, u64)>) {
+    fn samples_into(&self, streams: &Streams, arena: &Arena, out: &mut Vec<(i64, u64)>) {
         let (mut payload, mut times) = (Vec::new(), Vec::new());
         self.column.copy_payload(arena, &mut payload);
-        streams[self.stream as usize].times_into(0..self.rows, arena, &mut times);
+        streams.times_into(self.stream, arena, &mut times);
         let decoded =
             decode_column(&payload, 0..self.rows, |row, bits| out.push((times[row as usize], bits)));
         debug_assert!(decoded.is_ok());
@@ -87,7 +86,7 @@ impl Run {
 
 /// Makes one run of the two shortest, and of the next longer ones as long as that does not do most of the work for the
 /// longest alone.
-fn merge_shortest(runs: &mut Vec<Run>, streams: &mut Vec<Stream>, arena: &mut Arena) {
+fn merge_shortest(runs: &mut Vec<Run>, streams: &mut Streams, arena: &mut Arena) {
     runs.sort_by_key(|run| run.rows);
     let mut rows = runs[0].rows;
     let mut count = 1;
@@ -98,7 +97,7 @@ fn merge_shortest(runs: &mut Vec<Run>, streams: &mut Vec<Stream>, arena: &mut Ar
     let mut samples = Vec::with_capacity(rows as usize);
     for run in runs.drain(..count) {
         run.samples_into(streams, arena, &mut samples);
-        streams[run.stream as usize].members = 0;
+        streams.leave(run.stream);
     }
     samples.sort_unstable_by_key(|&(time, _)| time);
     let mut merged = Run::new(streams);
@@ -113,8 +112,8 @@ mod tests {
     use super::*;
 
     /// Pushes samples in this order, each with its place in it as value, and returns what the runs hold, sorted.
-    fn runs_of(times: &[i64]) -> (LateRuns, Vec<Stream>, Arena) {
-        let (mut late, mut streams, mut arena) = (LateRuns::default(), Vec::new(), Arena::default());
+    fn runs_of(times: &[i64]) -> (LateRuns, Streams, Arena) {
+        let (mut late, mut streams, mut arena) = (LateRuns::default(), Streams::default(), Arena::default());
         for (place, &time) in times.iter().enumerate() {
             late.push(7, (time, (place as f64).to_bits()), &mut streams, &mut arena);
         }
@@ -132,7 +131,7 @@ mod tests {
             times.iter().enumerate().map(|(place, &time)| (time, (place as f64).to_bits())).collect();
         expected.sort_unstable();
         assert_eq!(samples, expected);
-        let found = (late.of(7).len(), streams.len());
+        let found = (late.of(7).len(), streams.count() as usize);
         assert!(found.0 <= most_runs && found.1 <= most_streams, "{found:?} runs and streams");
         assert!(late.of(8).is_empty());
     }

@@ -5,10 +5,9 @@
 mod epoch;
 mod late;
 mod pages;
-mod stream;
+mod streams;
 
 pub(crate) use epoch::{Epoch, EpochData, Judgement, Limits};
-pub(crate) use stream::Stream;
 
 /// Series ids of one page: allocated together, so that ids of one target mostly share a shard.
 pub(crate) const PAGE_SERIES: u32 = 1024;
