@@ -1,4 +1,8 @@
 //! Reads head and segments as one: batches of series that share a timeline.
+//!
+//! A select is a snapshot, taken shard by shard: of what one append brought to a shard it sees everything or nothing,
+//! however long it runs, and everything that was acknowledged before it began. Late samples are the exception: those
+//! that come while it runs may be seen.
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +15,7 @@ use metricsstore_model::read::{
 
 use crate::StorageError;
 use crate::column::Piece;
-use crate::head::{Epoch, Layout};
+use crate::head::{ColumnEnd, Epoch, Layout};
 use crate::identity::{Selected, SeriesId};
 use crate::segment::SegmentCursor;
 use crate::view::View;
@@ -29,11 +33,12 @@ const CACHED_TIMES: usize = 512 << 10;
 /// One part of the store. What a series has in order in it is older than what it has in the next.
 enum Part {
     Segment(SegmentCursor),
-    /// An epoch of one shard, and the rows of its streams when the snapshot was taken.
+    /// An epoch of one shard. For an open one, where the columns of the selected series in it ended when the snapshot
+    /// was taken, in their order; chunks take them from the front.
     Head {
         epoch: Arc<Epoch>,
         shard: usize,
-        rows: Vec<u32>,
+        ends: Option<std::vec::IntoIter<ColumnEnd>>,
     },
 }
 
@@ -74,6 +79,8 @@ pub(crate) struct Select {
     reserved: u64,
     /// Bytes reserved for the chunk.
     chunk_reserved: u64,
+    /// Bytes reserved for the snapshot.
+    held: u64,
 }
 
 impl Select {
@@ -85,21 +92,31 @@ impl Select {
         start_ms: i64,
         end_ms: i64,
         grant: &Grant,
-    ) -> Select {
+    ) -> Result<Select, ReadError> {
         let overlapping = view.segments.iter().filter(|s| s.min_ms <= end_ms && s.max_ms >= start_ms);
         let mut parts: Vec<Part> =
             overlapping.map(|segment| Part::Segment(SegmentCursor::new(Arc::clone(segment)))).collect();
-        for epochs in [&view.frozen, &view.open] {
+        let mut held = 0;
+        for (epochs, is_open) in [(&view.frozen, false), (&view.open, true)] {
             for (shard, epoch) in epochs.iter().enumerate() {
+                let of_shard = || selected.series.iter().filter(|(id, _)| layout.shard_of(id.0) == shard);
+                let count = if is_open { of_shard().count() } else { 0 };
                 let data = epoch.data.lock();
-                if data.samples > 0 && data.min_ms <= end_ms && data.max_ms >= start_ms {
-                    let rows = data.row_counts();
-                    drop(data);
-                    parts.push(Part::Head { epoch: Arc::clone(epoch), shard, rows });
+                if data.samples == 0 || data.min_ms > end_ms || data.max_ms < start_ms {
+                    continue;
                 }
+                let mut ends = Vec::with_capacity(count);
+                if is_open {
+                    ends.extend(of_shard().map(|(id, _)| data.column_end(layout.local(id.0))));
+                }
+                drop(data);
+                held += (ends.capacity() * size_of::<ColumnEnd>()) as u64;
+                let ends = is_open.then(|| ends.into_iter());
+                parts.push(Part::Head { epoch: Arc::clone(epoch), shard, ends });
             }
         }
-        Select {
+        grant.reserve(held)?;
+        Ok(Select {
             parts,
             layout,
             start_ms,
@@ -117,7 +134,8 @@ impl Select {
             cached_times: 0,
             reserved: 0,
             chunk_reserved: 0,
-        }
+            held,
+        })
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<(), ReadError> {
@@ -174,7 +192,7 @@ impl Select {
                     }));
                 }
             }
-            Part::Head { epoch, shard, rows } => {
+            Part::Head { epoch, shard, ends } => {
                 let data = epoch.data.lock();
                 for (index, (id, _)) in chunk.iter().enumerate() {
                     if self.layout.shard_of(id.0) != *shard {
@@ -182,17 +200,16 @@ impl Select {
                     }
                     let local = self.layout.local(id.0);
                     data.pieces_into(local, &mut self.payload, pieces);
-                    let in_order = pieces.len() - data.late_runs(local);
-                    for (at, mut piece) in pieces.drain(..).enumerate() {
+                    if let Some(ends) = ends {
                         // Late samples are shown as they are by now: their runs may have been merged since.
-                        if at < in_order {
-                            let visible = rows.get(piece.stream as usize).copied().unwrap_or(0);
-                            piece.rows = piece.rows.min(visible.saturating_sub(piece.first_row));
-                        }
-                        if piece.rows > 0 {
-                            self.found.push(Found { series: index as u32, part: part as u32, piece });
-                        }
+                        let in_order = pieces.len() - data.late_runs(local);
+                        ends.next().unwrap_or_default().cut(pieces, in_order);
                     }
+                    self.found.extend(pieces.drain(..).map(|piece| Found {
+                        series: index as u32,
+                        part: part as u32,
+                        piece,
+                    }));
                 }
             }
         }
@@ -376,7 +393,7 @@ impl SeriesBatches for Select {
 impl Drop for Select {
     fn drop(&mut self) {
         self.release();
-        self.grant.release(self.chunk_reserved);
+        self.grant.release(self.chunk_reserved + self.held);
     }
 }
 

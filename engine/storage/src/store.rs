@@ -158,7 +158,8 @@ impl Source for Store {
         let _gate = self.gate.read();
         let selected = self.identity.select(selection.matchers);
         let view = self.view.load();
-        Ok(Box::new(Select::new(&view, self.layout, selected, start_ms, selection.end_ms, grant)))
+        let select = Select::new(&view, self.layout, selected, start_ms, selection.end_ms, grant)?;
+        Ok(Box::new(select))
     }
 
     fn label_names(

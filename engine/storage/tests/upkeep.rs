@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{Contents, HOUR_MS, Machine, NOW_MS, append, read, read_all, samples_of};
 use metricsstore_budget::{Budget, Grant, Level, Part};
 use metricsstore_model::read::{ReadError, Selection, Source};
-use metricsstore_model::{Acknowledge, AppendError, Refusal};
+use metricsstore_model::{Acknowledge, AppendError, LabelBuf, Refusal};
 use metricsstore_storage::{Progress, StorageError, Store, StoreOptions};
 use metricsstore_vfs::real::RealFiles;
 use metricsstore_vfs::sim::{Call, Fault, SimClock};
@@ -339,6 +339,39 @@ fn a_select_is_a_snapshot() {
         samples += batch.ids.len() * batch.times.len();
     }
     assert_eq!(samples, 5 * 300);
+}
+
+#[test]
+fn a_select_sees_nothing_of_an_append_that_fills_rows_which_others_began() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let mut expected = Contents::new();
+    fill(&store, &mut expected, NOW_MS, 5, 300);
+    let time = NOW_MS + 5 * 15_000;
+    let rows = |numbers: std::ops::Range<u32>| -> Vec<(u32, i64, f64)> {
+        numbers.map(|number| (number, time, 0.5)).collect()
+    };
+    append(&store, &rows(0..100), DURABLE).unwrap();
+    let selection = Selection { matchers: &[], start_ms: i64::MIN, end_ms: i64::MAX };
+    let mut batches = store.select(&selection, &Grant::unlimited()).unwrap();
+    let labels = batches.labels();
+    let (mut found, mut seen) = (std::collections::BTreeSet::new(), false);
+    let (mut times, mut values, mut label_buf) = (Vec::new(), Vec::new(), LabelBuf::new());
+    while let Some(batch) = batches.next_batch().unwrap() {
+        for (index, &id) in batch.ids.iter().enumerate() {
+            batch.samples_into(index, &mut times, &mut values);
+            labels.labels(id, &mut label_buf);
+            let number: u32 = label_buf.get("n").unwrap().parse().unwrap();
+            assert_eq!(times.len(), if number < 100 { 6 } else { 5 }, "series {number}");
+            found.insert(number);
+        }
+        // After the first chunk, before the last.
+        if !std::mem::replace(&mut seen, true) {
+            append(&store, &rows(100..300), DURABLE).unwrap();
+        }
+    }
+    assert_eq!(found.len(), 300);
+    assert!(read_all(&store).values().all(|samples| samples.len() == 6));
 }
 
 #[test]

@@ -118,6 +118,26 @@ impl Cells {
 
 const _: () = assert!(size_of::<Last>() + size_of::<Cells>() <= 72);
 
+/// Where a series' samples in order ended when a snapshot was taken. There were none when `next_row` is 0.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ColumnEnd {
+    stream: u32,
+    next_row: u32,
+}
+
+impl ColumnEnd {
+    /// Takes what came later out of the first `in_order` of a series' pieces, which are in order.
+    pub(crate) fn cut(self, pieces: &mut Vec<Piece>, in_order: usize) {
+        // A series may follow a stream again that it had left: the last such piece that had begun.
+        let had_begun = |piece: &Piece| piece.stream == self.stream && piece.first_row < self.next_row;
+        let kept = pieces[..in_order].iter().rposition(had_begun).map_or(0, |at| at + 1);
+        pieces.drain(kept..in_order);
+        if let Some(piece) = kept.checked_sub(1).and_then(|at| pieces.get_mut(at)) {
+            piece.rows = piece.rows.min(self.next_row - piece.first_row);
+        }
+    }
+}
+
 /// What a series left in a stream that it no longer follows.
 struct ClosedPiece {
     column: Column,
@@ -363,9 +383,13 @@ impl EpochData {
         self.arena.used_bytes()
     }
 
-    /// Rows of every stream at this moment: what a snapshot may see.
-    pub(crate) fn row_counts(&self) -> Vec<u32> {
-        self.streams.row_counts()
+    /// Where a series' samples in order end at this moment.
+    pub(crate) fn column_end(&self, local: u32) -> ColumnEnd {
+        let cells = self.cells.get(local).filter(|cells| cells.has_rows());
+        cells.map_or_else(ColumnEnd::default, |cells| ColumnEnd {
+            stream: cells.stream,
+            next_row: cells.next_row,
+        })
     }
 
     /// Number of streams, those without rows included.

@@ -7,7 +7,7 @@ mod late;
 mod pages;
 mod streams;
 
-pub(crate) use epoch::{Epoch, EpochData, Judgement, Limits};
+pub(crate) use epoch::{ColumnEnd, Epoch, EpochData, Judgement, Limits};
 
 /// Series ids of one page: allocated together, so that ids of one target mostly share a shard.
 pub(crate) const PAGE_SERIES: u32 = 1024;

@@ -209,11 +209,6 @@ impl Streams {
         self.count
     }
 
-    /// Rows of every stream.
-    pub(super) fn row_counts(&self) -> Vec<u32> {
-        (0..self.count).map(|stream| self.rows(stream)).collect()
-    }
-
     /// Bytes of memory held beside the arena.
     pub(super) fn bytes(&self) -> u64 {
         let companies = self.companies.capacity() * size_of::<Company>()
