@@ -131,17 +131,25 @@ impl Store {
     /// Bounds for one batch.
     fn limits(&self) -> Limits {
         let now_ms = self.clock.now_ms();
-        let newest = self.newest_ms.load(Relaxed);
+        let newest = self.credible_newest_ms();
         // Nothing is old in an empty store: `i64::MIN` stays what it is.
         let behind = |ms: i64| newest.saturating_sub(ms);
         let retained_ms = self.retained_from_ms(now_ms).max(FIRST_MS);
         let window_ms = self.out_of_order_window_ms.load(Relaxed);
         Limits {
             retained_ms,
-            in_order_ms: behind(self.options.block_duration_ms / 2).max(retained_ms),
+            in_order_ms: behind(self.options.block_duration_ms / 2)
+                .max(self.forgotten_ms.load(Relaxed))
+                .max(retained_ms),
             late_ms: (window_ms > 0).then(|| behind(window_ms)),
             max_ms: now_ms.saturating_add(FUTURE_MS),
         }
+    }
+
+    /// The newest timestamp as far as others are judged by it: what a clock brought that ran ahead for a while closes the
+    /// window to nobody.
+    pub(crate) fn credible_newest_ms(&self) -> i64 {
+        self.newest_ms.load(Relaxed).min(self.clock.now_ms().saturating_add(FUTURE_MS))
     }
 
     /// Judges, takes and logs the rows of one shard under its lock: the log has each series' samples in the order in

@@ -3,7 +3,7 @@
 use metricsstore_model::{Refusal, Verdicts};
 
 use crate::RefusedCounts;
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) busy_requests: AtomicU64,
     pub(crate) log_failures: AtomicU64,
     pub(crate) disk_bytes: AtomicU64,
+    /// Whether the process before this one was killed.
+    pub(crate) unclean_start: AtomicBool,
     out_of_order: AtomicU64,
     duplicate_timestamp: AtomicU64,
     out_of_bounds: AtomicU64,

@@ -14,6 +14,7 @@
 //! | `view`, `select` | what a reader sees at one moment, and the merged stream of it |
 //! | `seal`, `compact`, `maintain` | background work: head to segment, segments to fewer, retention |
 //! | `open`, `recover`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
+//! | `shutdown` | the mark by which a start knows whether the last process ended in order |
 //! | `ladder` | what is refused when memory or disk run out |
 //!
 //! # Who may do what when
@@ -44,6 +45,7 @@ mod replay;
 mod seal;
 mod segment;
 mod select;
+mod shutdown;
 mod stats;
 mod store;
 mod sync;

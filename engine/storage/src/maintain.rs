@@ -12,7 +12,7 @@ use crate::store::{Places, Store};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::view::View;
 use crate::wal::Cut;
-use crate::{Maintenance, StorageError, identity_files};
+use crate::{Maintenance, StorageError, identity_files, shutdown};
 
 /// A file of the log is closed at this length, so that damage costs no more.
 const LOG_FILE_BYTES: u64 = 64 << 20;
@@ -82,6 +82,8 @@ impl Store {
         if self.ladder.level() < Level::SealEarly || compact::is_crowded(&self.view.load().segments) {
             self.merge_when_due(&mut upkeep, &mut done)?;
         }
+        // What could not be removed after a seal is tried again, and an error until it is gone.
+        done.wal_removed += self.log.remove_below(upkeep.manifest.log_floor)?;
         self.count_disk();
         let scratch: usize = self.scratches.lock().iter().map(Scratch::bytes).sum();
         self.budget.set(Part::Wal, scratch as u64);
@@ -96,12 +98,17 @@ impl Store {
         let idle =
             self.head_figures().samples == 0 && upkeep.pending.is_none() && self.log.broken().is_none();
         if idle {
+            shutdown::leave_mark(&*self.files, &self.options.dir);
             return Ok(());
         }
         let sealed = self.seal(&mut upkeep, &mut Maintenance::default());
         // Either is enough for what was acknowledged.
         let synced = self.log.sync();
-        if synced.is_ok() { Ok(()) } else { sealed }
+        let closed = if synced.is_ok() { Ok(()) } else { sealed };
+        if closed.is_ok() {
+            shutdown::leave_mark(&*self.files, &self.options.dir);
+        }
+        closed
     }
 
     pub(crate) fn watch_disk(&self) {

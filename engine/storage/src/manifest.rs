@@ -31,7 +31,7 @@ use crate::counters::Counters;
 use crate::{StorageError, quarantine};
 
 /// In the order in which they are written.
-const SLOTS: [&str; 2] = ["manifest", "manifest-2"];
+pub(crate) const SLOTS: [&str; 2] = ["manifest", "manifest-2"];
 const MAGIC: &[u8; 4] = b"MSMF";
 const VERSION: u32 = 1;
 /// A manifest is small; a longer file is damage.

@@ -21,7 +21,7 @@ use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use crate::sync::{ArcSwap, Mutex, RwLock};
 use crate::view::View;
 use crate::wal::{self, Log};
-use crate::{Progress, StorageError, StoreOptions, compact, identity_files, quarantine};
+use crate::{Progress, StorageError, StoreOptions, compact, identity_files, quarantine, shutdown};
 
 pub(crate) fn open(
     options: StoreOptions,
@@ -33,6 +33,7 @@ pub(crate) fn open(
     let dir = options.dir.clone();
     let lock = prepare(&*files, &dir)?;
     let counters = Counters::default();
+    shutdown::note_last_end(&*files, &dir, &counters);
     let Found { mut manifest, mut settled, rebuilt } =
         recover::find_manifest(&files, &dir, &budget, &counters)?;
     if settled {
@@ -75,6 +76,7 @@ pub(crate) fn open(
         counters,
         scratches: Mutex::new(Vec::new()),
         newest_ms: AtomicI64::new(i64::MIN),
+        forgotten_ms: AtomicI64::new(i64::MIN),
         closed: AtomicBool::new(false),
         options,
         _lock: lock,
@@ -211,7 +213,8 @@ impl Store {
         let view = self.view.load();
         let Some(newest_ms) = view.segments.iter().map(|segment| segment.max_ms).max() else { return };
         self.newest_ms.store(newest_ms, Relaxed);
-        let from_ms = newest_ms.saturating_sub(self.options.block_duration_ms / 2);
+        let from_ms = self.credible_newest_ms().saturating_sub(self.options.block_duration_ms / 2);
+        self.forgotten_ms.store(from_ms, Relaxed);
         for segment in view.segments.iter().filter(|segment| segment.max_ms >= from_ms) {
             if let Err(error) = self.remember_segment(&view, segment) {
                 self.counters.quarantined.fetch_add(1, Relaxed);

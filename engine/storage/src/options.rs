@@ -172,6 +172,9 @@ pub struct StoreStats {
     pub quarantined: u64,
     /// Whether writes fail at present because the log cannot be written.
     pub read_only: bool,
+    /// Whether the last process that had the directory ended without [`crate::Store::close`]: it was killed, or the
+    /// machine went down.
+    pub unclean_start: bool,
     /// What was refused.
     pub refused: RefusedCounts,
 }

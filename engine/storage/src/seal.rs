@@ -146,8 +146,8 @@ impl Store {
 
     /// Goes on with fresh epochs; those that were open are shown as frozen.
     fn swap_epochs(&self, view: &View, live: &dyn Fn(u32) -> bool) {
-        let newest = self.newest_ms.load(Relaxed);
-        let remember_from_ms = newest.saturating_sub(self.options.block_duration_ms / 2);
+        let remember_from_ms = self.credible_newest_ms().saturating_sub(self.options.block_duration_ms / 2);
+        self.forgotten_ms.fetch_max(remember_from_ms, Relaxed);
         let open = view.open.iter().enumerate().map(|(shard, epoch)| {
             let is_live = |local| live(self.layout.global(shard, local));
             Arc::new(Epoch { data: Mutex::new(epoch.data.lock().succeed(remember_from_ms, is_live)) })

@@ -21,6 +21,7 @@ pub(crate) fn collect(store: &Store) -> StoreStats {
         merges: counters.merges.load(Relaxed),
         quarantined: counters.quarantined.load(Relaxed),
         read_only: store.log.broken().is_some(),
+        unclean_start: counters.unclean_start.load(Relaxed),
         refused: counters.refused(),
         ..StoreStats::default()
     };

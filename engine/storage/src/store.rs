@@ -40,6 +40,9 @@ pub struct Store {
     pub(crate) scratches: Mutex<Vec<Scratch>>,
     /// Newest timestamp ever appended; `i64::MIN` before the first.
     pub(crate) newest_ms: AtomicI64,
+    /// Series whose last sample is older may have been forgotten by the head: nothing older is in order. `i64::MIN` when
+    /// all are known.
+    pub(crate) forgotten_ms: AtomicI64,
     /// Retention; negative keeps everything.
     pub(crate) retention_ms: AtomicI64,
     /// How far behind the newest sample late ones are accepted; 0 accepts none.

@@ -16,7 +16,7 @@ pub(crate) use {
     shuttle::sync::atomic,
 };
 
-/// What parking_lot and arc-swap offer, over the primitives of the model checker. Nothing is ever poisoned: a panic
+/// What `parking_lot` and `arc-swap` offer, over the primitives of the model checker. Nothing is ever poisoned: a panic
 /// ends the schedule.
 #[cfg(shuttle)]
 mod checked {

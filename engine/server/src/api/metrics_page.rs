@@ -171,6 +171,11 @@ fn disk(app: &App, stats: &StoreStats, page: &mut Page) {
     page.gauge("metricsstore_segments", "Live sealed segments.", stats.segment_count as f64);
     page.counter("metricsstore_seals_total", "Times the head was sealed.", stats.seals);
     page.counter("metricsstore_merges_total", "Merges of segments.", stats.merges);
+    page.gauge(
+        "metricsstore_unclean_start",
+        "Whether the last process was killed before it had shut down.",
+        f64::from(stats.unclean_start),
+    );
     page.gauge("metricsstore_read_only", "Whether the log cannot be written.", f64::from(stats.read_only));
     page.gauge("metricsstore_disk_bytes", "Everything in the data directory.", stats.disk_bytes as f64);
     if let Ok(space) = RealFiles.space(&app.options.data_dir) {
