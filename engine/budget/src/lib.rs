@@ -33,6 +33,8 @@ pub enum Part {
     Segments,
     /// Buffers of the write-ahead log.
     Wal,
+    /// Exemplars and what is known of metric families.
+    Annotations,
     /// Request bodies and scraped pages with what is decoded from them.
     Ingest,
     /// Running queries.
@@ -43,7 +45,7 @@ pub enum Part {
 
 impl Part {
     /// Every part, in the order of the enum.
-    pub const ALL: [Part; 11] = [
+    pub const ALL: [Part; 12] = [
         Part::Symbols,
         Part::Identity,
         Part::Postings,
@@ -52,6 +54,7 @@ impl Part {
         Part::HeadPayload,
         Part::Segments,
         Part::Wal,
+        Part::Annotations,
         Part::Ingest,
         Part::Query,
         Part::PageCache,
@@ -68,6 +71,7 @@ impl Part {
             Part::HeadPayload => "head_payload",
             Part::Segments => "segments",
             Part::Wal => "wal",
+            Part::Annotations => "annotations",
             Part::Ingest => "ingest",
             Part::Query => "query",
             Part::PageCache => "page_cache",

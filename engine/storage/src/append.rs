@@ -125,6 +125,9 @@ impl Store {
             self.apply_shard(batch, shard, limits, &mut data, &mut taken, scratch, &mut verdicts)?;
         }
         verdicts.refused.sort_by_key(|refused| (refused.row, refused.sample));
+        if !batch.extras.is_empty() {
+            self.append_extras(batch, &scratch.resolved, limits, &view, &mut verdicts)?;
+        }
         Ok(verdicts)
     }
 

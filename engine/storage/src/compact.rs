@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 
 use crate::column::{Encoder, Piece};
+use crate::kinds::{Kind, merge_kinds};
 use crate::segment::{NewPiece, Origin, Segment, SegmentCursor, SegmentWriter};
 use crate::store::{Places, Store};
 use crate::{StorageError, quarantine};
@@ -104,6 +105,7 @@ fn merge_series(
         }
         merger.collect(series)?;
         merger.write(series)?;
+        merger.merge_kinds(series)?;
     }
     for (segment, _) in inputs.iter().zip(&merger.damaged).filter(|&(_, &damaged)| damaged) {
         quarantine::copy(
@@ -152,6 +154,37 @@ impl Merger {
                 }
                 Err(error) => return Err(error),
             }
+        }
+        Ok(())
+    }
+
+    /// Merges what the series has beside float samples.
+    fn merge_kinds(&mut self, series: u32) -> Result<(), StorageError> {
+        for kind in Kind::ALL {
+            let (mut columns, mut inputs) = (Vec::new(), Vec::new());
+            for (input, cursor) in self.cursors.iter_mut().enumerate() {
+                match cursor.kind_column(kind, series) {
+                    Ok(Some(column)) => {
+                        columns.push(column);
+                        inputs.push(input);
+                    }
+                    Ok(None) => {}
+                    Err(error @ StorageError::Corrupt { .. }) => {
+                        note_damage(&mut self.damaged[input], &error);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let (cursors, damaged) = (&self.cursors, &mut self.damaged);
+            let merged = merge_kinds(kind, columns, |index, what| {
+                let input = inputs[index];
+                note_damage(&mut damaged[input], &cursors[input].segment().damaged(what));
+            });
+            let Some(column) = merged else { continue };
+            if kind == Kind::Histograms {
+                self.writer.count(column.entries, column.min_ms, column.max_ms);
+            }
+            self.writer.add_kind(kind, series, &column)?;
         }
         Ok(())
     }

@@ -11,6 +11,9 @@
 //! | `segment` | sealed samples: format, writer, reader |
 //! | `manifest` | the one atomic record of what is live, kept twice |
 //! | `append`, `taken` | a batch's way in: judgement per sample, log, columns; what stands at an older time |
+//! | `append_extras`, `kinds` | histograms and start timestamps: their way in, and columns for the few series that have them |
+//! | `exemplars`, `families` | exemplars in a circular buffer, metadata; kept by the log alone, which carries them over |
+//! | `delete`, `tombstones` | samples that were deleted, masked wherever they are read |
 //! | `view`, `select` | what a reader sees at one moment, and the merged stream of it |
 //! | `seal`, `compact`, `maintain` | background work: head to segment, segments to fewer, retention |
 //! | `open`, `recover`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
@@ -26,14 +29,19 @@
 #![forbid(unsafe_code)]
 
 mod append;
+mod append_extras;
 mod bytes;
 mod column;
 mod compact;
 mod counters;
+mod delete;
 mod error;
+mod exemplars;
+mod families;
 mod head;
 mod identity;
 mod identity_files;
+mod kinds;
 mod ladder;
 mod maintain;
 mod manifest;
@@ -50,9 +58,11 @@ mod stats;
 mod store;
 mod sync;
 mod taken;
+mod tombstones;
 mod view;
 mod wal;
 
 pub use error::StorageError;
+pub use exemplars::{SeriesExemplars, StoredExemplar};
 pub use options::{Maintenance, Progress, ProgressState, RefusedCounts, StoreOptions, StoreStats, WalSync};
 pub use store::Store;

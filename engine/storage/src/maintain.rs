@@ -87,6 +87,7 @@ impl Store {
         self.count_disk();
         let scratch: usize = self.scratches.lock().iter().map(Scratch::bytes).sum();
         self.budget.set(Part::Wal, scratch as u64);
+        self.budget.set(Part::Annotations, self.exemplars.bytes() + self.families.bytes());
         Ok(done)
     }
 

@@ -9,8 +9,11 @@ use roaring::RoaringBitmap;
 
 use crate::column::Piece;
 use crate::counters::Counters;
+use crate::exemplars::Exemplars;
+use crate::families::Families;
 use crate::head::{Epoch, EpochData, Layout};
 use crate::identity::{Identity, SeriesId};
+use crate::kinds::Kind;
 use crate::ladder::Ladder;
 use crate::maintain::Upkeep;
 use crate::manifest::Manifest;
@@ -19,6 +22,7 @@ use crate::segment::{Segment, SegmentCursor};
 use crate::store::{Places, Store};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use crate::sync::{ArcSwap, Mutex, RwLock};
+use crate::tombstones::Tombstones;
 use crate::view::View;
 use crate::wal::{self, Log};
 use crate::{Progress, StorageError, StoreOptions, compact, identity_files, quarantine, shutdown};
@@ -77,6 +81,9 @@ pub(crate) fn open(
         scratches: Mutex::new(Vec::new()),
         newest_ms: AtomicI64::new(i64::MIN),
         forgotten_ms: AtomicI64::new(i64::MIN),
+        families: Families::default(),
+        exemplars: Exemplars::new(options.max_exemplars),
+        tombstones: Tombstones::default(),
         closed: AtomicBool::new(false),
         options,
         _lock: lock,
@@ -225,6 +232,11 @@ impl Store {
 
     fn remember_segment(&self, view: &View, segment: &Arc<Segment>) -> Result<(), StorageError> {
         let mut cursor = SegmentCursor::new(Arc::clone(segment));
+        for series in segment.series_with(Kind::Histograms) {
+            let Some(column) = cursor.kind_column(Kind::Histograms, series)? else { continue };
+            let mut data = view.open[self.layout.shard_of(series)].data.lock();
+            data.remember(self.layout.local(series), column.max_ms);
+        }
         let (mut payload, mut pieces): (Vec<u8>, Vec<Piece>) = (Vec::new(), Vec::new());
         for series in &segment.series {
             payload.clear();

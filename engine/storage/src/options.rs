@@ -29,6 +29,8 @@ pub struct StoreOptions {
     /// `--storage.tsdb.min-block-duration`: half of it is how far a lagging series may stay behind the newest
     /// sample of the store.
     pub block_duration_ms: i64,
+    /// Exemplars that are kept in memory for all series together; 0 keeps none.
+    pub max_exemplars: usize,
     /// When an append is acknowledged.
     pub wal_sync: WalSync,
 }
@@ -43,6 +45,7 @@ impl StoreOptions {
             retention_bytes: None,
             out_of_order_window_ms: 0,
             block_duration_ms: 2 * 3_600_000,
+            max_exemplars: 0,
             wal_sync: WalSync::Commit,
         }
     }

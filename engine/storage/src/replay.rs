@@ -1,4 +1,6 @@
 //! Replay: the log back into the head, within the budget.
+mod kinds;
+
 use std::path::Path;
 
 use roaring::RoaringBitmap;
@@ -112,17 +114,17 @@ impl Replay<'_> {
         quarantine::copy(&*self.store.files, &self.store.options.dir, path, &self.store.counters);
     }
 
-    /// Applies one record; a kind that is unknown or not read yet is damage of this record only.
+    /// Applies one record; a kind that is unknown is damage of this record only.
     fn record(&mut self, kind: u8, body: &[u8]) -> Result<(), RecordError> {
         match kind {
             record::DEFINITIONS => self.definitions(body),
             record::ROWS => self.rows(body),
             record::LATE_ROWS => self.late_rows(body),
-            record::HISTOGRAMS => unread("histograms"),
-            record::EXEMPLARS => unread("exemplars"),
-            record::METADATA => unread("metadata"),
-            record::TOMBSTONES => unread("tombstones"),
-            record::START_TIMESTAMPS => unread("start timestamps"),
+            record::HISTOGRAMS => self.histograms(body),
+            record::EXEMPLARS => self.exemplars(body),
+            record::METADATA => self.metadata(body),
+            record::TOMBSTONES => self.tombstones(body),
+            record::START_TIMESTAMPS => self.starts(body),
             _ => Err(RecordError::Body(format!("records of kind {kind} are unknown"))),
         }
     }
@@ -174,8 +176,4 @@ impl Replay<'_> {
         }
         store.newest_ms.fetch_max(newest, Relaxed);
     }
-}
-
-fn unread(what: &str) -> Result<(), RecordError> {
-    Err(RecordError::Body(format!("records of {what} are not read by this release")))
 }

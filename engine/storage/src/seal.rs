@@ -9,7 +9,9 @@ use metricsstore_budget::Level;
 use roaring::RoaringBitmap;
 
 use crate::head::{Epoch, PAGE_SERIES};
+use crate::kinds::Kind;
 use crate::maintain::Upkeep;
+use crate::manifest::Manifest;
 use crate::segment::{NewPiece, Origin, Segment, SegmentWriter};
 use crate::store::{Places, Store};
 use crate::sync::Mutex;
@@ -162,9 +164,12 @@ impl Store {
         let view = self.view.load_full();
         let mut manifest = upkeep.manifest.clone();
         let persisted = upkeep.persisted_order;
-        let written = self.write_segment(upkeep, &view.frozen, cut.number).and_then(|segment| {
-            manifest.segments.extend(segment.as_ref().map(|segment| segment.number));
+        // Where the log fails, its files stay until it does not.
+        if self.carry_over().is_ok() {
             manifest.log_floor = manifest.log_floor.max(cut.number);
+        }
+        let written = self.write_segment(upkeep, &view.frozen, manifest.log_floor).and_then(|segment| {
+            manifest.segments.extend(segment.as_ref().map(|segment| segment.number));
             let old = self.persist_series(upkeep, &mut manifest)?;
             self.commit(upkeep, manifest)?;
             Ok((segment, old))
@@ -183,12 +188,26 @@ impl Store {
         upkeep.pending = None;
         self.log.cover(cut, upkeep.persisted_order);
         self.remove_identity_files(&old_identity);
+        self.raise_log_floor(upkeep, cut)?;
         done.wal_removed += self.log.remove_below(upkeep.manifest.log_floor)?;
         if sealed {
             self.counters.seals.fetch_add(1, Relaxed);
             done.sealed = true;
         }
         Ok(())
+    }
+
+    /// Lets go of the files before the cut, where that could not be done because the log had failed.
+    fn raise_log_floor(&self, upkeep: &mut Upkeep, cut: Cut) -> Result<(), StorageError> {
+        if upkeep.manifest.log_floor >= cut.number {
+            return Ok(());
+        }
+        if let Err(error) = self.carry_over() {
+            tracing::error!(error, "what only the log keeps cannot be written anew: its files stay");
+            return Ok(());
+        }
+        let manifest = Manifest { log_floor: cut.number, ..upkeep.manifest.clone() };
+        self.commit(upkeep, manifest)
     }
 
     fn write_segment(
@@ -247,7 +266,13 @@ impl Store {
                             payload: &payload[piece.payload.clone()],
                         })
                         .collect();
-                    writer.add_series(self.layout.global(shard, local), &new)?;
+                    let series = self.layout.global(shard, local);
+                    writer.add_series(series, &new)?;
+                    for kind in Kind::ALL {
+                        if let Some(column) = data.kinds.column(kind, local) {
+                            writer.add_kind(kind, series, &column)?;
+                        }
+                    }
                 }
             }
         }

@@ -17,7 +17,9 @@ use crate::StorageError;
 use crate::column::Piece;
 use crate::head::{ColumnEnd, Epoch, Layout};
 use crate::identity::{Selected, SeriesId};
+use crate::kinds::KindsSelect;
 use crate::segment::SegmentCursor;
+use crate::tombstones::Masks;
 use crate::view::View;
 
 /// Series whose encoded columns are held at once, at most and at first.
@@ -66,6 +68,10 @@ pub(crate) struct Select {
     series: Vec<(SeriesId, SeriesRef)>,
     labels: Arc<dyn SeriesLabels>,
     grant: Grant,
+    /// What was deleted.
+    masks: Arc<Masks>,
+    /// Histograms and start timestamps, where there are any.
+    kinds: Option<Box<KindsSelect>>,
     /// Series that no chunk has taken yet begin here.
     next: usize,
     chunk: Range<usize>,
@@ -124,6 +130,8 @@ impl Select {
             series: selected.series,
             labels: selected.labels,
             grant: grant.clone(),
+            masks: Arc::default(),
+            kinds: None,
             next: 0,
             chunk: 0..0,
             chunk_series: FIRST_CHUNK_SERIES,
@@ -136,6 +144,18 @@ impl Select {
             chunk_reserved: 0,
             held,
         })
+    }
+
+    /// Leaves out what was deleted.
+    pub(crate) fn without(mut self, masks: Arc<Masks>) -> Select {
+        self.masks = masks;
+        self
+    }
+
+    /// Reads these histograms and start timestamps too.
+    pub(crate) fn with_kinds(mut self, kinds: Option<Box<KindsSelect>>) -> Select {
+        self.kinds = kinds;
+        self
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<(), ReadError> {
@@ -257,7 +277,8 @@ impl Select {
             at += count;
             key.clear();
             key.extend(self.found[members.clone()].iter().map(|found| (found.part, found.piece.stream)));
-            let alone = key.windows(2).any(|pair| pair[0].0 == pair[1].0);
+            let masked = self.masks.has(self.series[self.chunk.start + series as usize].0.0);
+            let alone = masked || key.windows(2).any(|pair| pair[0].0 == pair[1].0);
             match by_streams.get(&key) {
                 Some(&group) if !alone => groups[group].members.push(members),
                 _ => {
@@ -302,7 +323,9 @@ impl Select {
 
     /// Builds the next batch of the first group; puts the rest of the group back.
     fn build(&mut self, mut group: Group) -> Result<Option<SeriesBatch>, ReadError> {
-        let Some((ranges, timeline)) = self.timeline(&group) else {
+        let first = self.series[self.chunk.start + self.found[group.members[0].start].series as usize].0;
+        let timeline = if self.masks.has(first.0) { None } else { self.timeline(&group) };
+        let Some((ranges, timeline)) = timeline else {
             let rest = group.members.split_off(1);
             if !rest.is_empty() {
                 self.groups.push_front(Group { members: rest });
@@ -338,11 +361,13 @@ impl Select {
         let rows: u64 = self.found[members.clone()].iter().map(|found| u64::from(found.piece.rows)).sum();
         self.reserve(rows * 33 + 16)?;
         let mut samples: Vec<(i64, u64)> = Vec::new();
+        let series = self.series[self.chunk.start + self.found[members.start].series as usize].0.0;
         for found in &self.found[members.clone()] {
             let Some(times) = self.times.get(&(found.part, found.piece.stream)) else { continue };
             let decoded = found.piece.decode_all(&self.payload, |row, bits| {
                 if let Some(&time) = times.get(row as usize)
                     && (self.start_ms..=self.end_ms).contains(&time)
+                    && !self.masks.covers(series, time)
                 {
                     samples.push((time, bits));
                 }
@@ -373,13 +398,17 @@ impl SeriesBatches for Select {
         self.release();
         loop {
             while let Some(group) = self.groups.pop_front() {
-                if let Some(batch) = self.build(group)? {
+                if let Some(mut batch) = self.build(group)? {
+                    if let Some(kinds) = &mut self.kinds {
+                        kinds.release();
+                        kinds.fill_starts(&mut batch)?;
+                    }
                     return Ok(Some(batch));
                 }
                 self.release();
             }
             if self.next >= self.series.len() {
-                return Ok(None);
+                return self.kinds.as_mut().map_or(Ok(None), |kinds| kinds.next_histograms());
             }
             self.load_chunk()?;
         }

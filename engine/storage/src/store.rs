@@ -4,22 +4,26 @@ use std::sync::Arc;
 
 use metricsstore_budget::{Budget, Grant, Level};
 use metricsstore_model::read::{Limited, ReadError, Selection, SeriesBatches, Source};
-use metricsstore_model::{Acknowledge, Append, AppendError, Batch, LabelBuf, Matcher, Verdicts};
+use metricsstore_model::{Acknowledge, Append, AppendError, Batch, LabelBuf, Matcher, Metadata, Verdicts};
 use metricsstore_vfs::{Clock, Files};
 use roaring::RoaringBitmap;
 
 use crate::append::Scratch;
 use crate::counters::Counters;
+use crate::exemplars::Exemplars;
+use crate::families::Families;
 use crate::head::Layout;
 use crate::identity::Identity;
+use crate::kinds::KindsSelect;
 use crate::ladder::Ladder;
 use crate::maintain::Upkeep;
 use crate::select::Select;
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use crate::sync::{ArcSwap, Mutex, RwLock};
+use crate::tombstones::Tombstones;
 use crate::view::View;
 use crate::wal::Log;
-use crate::{Maintenance, Progress, StorageError, StoreOptions, StoreStats};
+use crate::{Maintenance, Progress, SeriesExemplars, StorageError, StoreOptions, StoreStats};
 
 /// A time series database in one directory. Synchronous: every call may block on a lock or on the disk.
 pub struct Store {
@@ -47,6 +51,9 @@ pub struct Store {
     pub(crate) retention_ms: AtomicI64,
     /// How far behind the newest sample late ones are accepted; 0 accepts none.
     pub(crate) out_of_order_window_ms: AtomicI64,
+    pub(crate) families: Families,
+    pub(crate) exemplars: Exemplars,
+    pub(crate) tombstones: Tombstones,
     pub(crate) closed: AtomicBool,
     pub(crate) _lock: Box<dyn Send + Sync>,
 }
@@ -102,6 +109,22 @@ impl Store {
     /// Changes the out-of-order window while running; 0 accepts nothing out of order. Samples that were accepted stay.
     pub fn set_out_of_order_window_ms(&self, window_ms: i64) {
         self.out_of_order_window_ms.store(window_ms.max(0), Relaxed);
+    }
+
+    /// What metric families are, by name: the latest statement on each.
+    pub fn metadata(&self) -> Vec<Metadata> {
+        self.families.all()
+    }
+
+    /// Changes how many exemplars are kept while running; the newest stay, 0 keeps none.
+    pub fn set_max_exemplars(&self, max_exemplars: usize) {
+        self.exemplars.resize(max_exemplars);
+    }
+
+    /// Exemplars in a time range, ends inclusive, in milliseconds, of the series that pass one of the matcher lists, in
+    /// the order of the series' labels.
+    pub fn exemplars(&self, any_of: &[Vec<Matcher>], start_ms: i64, end_ms: i64) -> Vec<SeriesExemplars> {
+        self.exemplars.select(any_of, start_ms, end_ms)
     }
 
     /// Tells the store how full the whole process finds its budget. The store obeys the higher of this and what it
@@ -161,8 +184,11 @@ impl Source for Store {
         let _gate = self.gate.read();
         let selected = self.identity.select(selection.matchers);
         let view = self.view.load();
+        let range = (start_ms, selection.end_ms);
+        let masks = self.tombstones.masks();
+        let kinds = KindsSelect::new(&view, self.layout, &selected.series, &masks, range, grant)?;
         let select = Select::new(&view, self.layout, selected, start_ms, selection.end_ms, grant)?;
-        Ok(Box::new(select))
+        Ok(Box::new(select.without(masks).with_kinds(kinds)))
     }
 
     fn label_names(

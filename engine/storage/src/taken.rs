@@ -1,8 +1,11 @@
 //! What a series has at a timestamp outside the open epoch: in the frozen one and in segments.
 use std::sync::Arc;
 
+use metricsstore_model::histogram::Histogram;
+
 use crate::StorageError;
 use crate::head::Layout;
+use crate::kinds::{Kind, decode_histograms};
 use crate::segment::SegmentCursor;
 use crate::view::View;
 
@@ -43,6 +46,38 @@ impl<'v> Taken<'v> {
             let samples = self.samples_in(at, series)?;
             if let Ok(found) = samples.binary_search_by_key(&timestamp_ms, |&(time, _)| time) {
                 return Ok(Some(samples[found].1));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The histogram of a series at this time, likewise.
+    pub(crate) fn histogram_at(
+        &mut self,
+        series: u32,
+        timestamp_ms: i64,
+    ) -> Result<Option<Histogram>, StorageError> {
+        if let Some(epoch) = self.view.frozen.get(self.layout.shard_of(series)) {
+            let found = epoch.data.lock().histogram_at(self.layout.local(series), timestamp_ms);
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        for segment in self.view.segments.iter().rev() {
+            let Some(column) =
+                SegmentCursor::new(Arc::clone(segment)).kind_column(Kind::Histograms, series)?
+            else {
+                continue;
+            };
+            let mut found = None;
+            decode_histograms(&column.payload, |time, histogram| {
+                if time == timestamp_ms && found.is_none() {
+                    found = Some(histogram);
+                }
+            })
+            .map_err(|what| segment.damaged(what))?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)

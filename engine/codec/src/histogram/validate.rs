@@ -196,7 +196,7 @@ mod tests {
 
     fn integer(positive_spans: Vec<Span>, positive: Vec<u64>, count: u64) -> Histogram {
         let counts = HistogramCounts::Integer(Counts { count, zero: 0, positive, negative: Vec::new() });
-        Histogram { positive_spans, counts, ..Histogram::default() }
+        Histogram { counts, positive_spans, ..Histogram::default() }
     }
 
     fn span(offset: i32, length: u32) -> Span {

@@ -9,7 +9,10 @@ use super::late::LateRuns;
 use super::pages::Pages;
 use super::streams::{Place, Streams};
 use crate::column::{Arena, Column, Piece, decode_column};
+use crate::kinds::Kinds;
 use crate::sync::Mutex;
+
+mod kinds;
 
 const NONE: u32 = u32::MAX;
 /// A series that would leave more rows empty than this follows another stream.
@@ -48,6 +51,19 @@ impl Limits {
         self.late_ms.is_some_and(|late_ms| timestamp_ms >= late_ms)
     }
 
+    /// What the bounds alone say of a sample; `None`: it may be in order.
+    fn judge(&self, timestamp_ms: i64) -> Option<Judgement> {
+        if timestamp_ms > self.max_ms {
+            return Some(Judgement::Refused(Refusal::TooFarInFuture));
+        }
+        if timestamp_ms >= self.in_order_ms {
+            return None;
+        }
+        let late = timestamp_ms >= self.retained_ms && self.takes_late(timestamp_ms);
+        let refusal = || Judgement::Refused(self.refusal_of_older(Refusal::OutOfBounds));
+        Some(if late { Judgement::Older { is_last: false } } else { refusal() })
+    }
+
     /// Why an older sample is refused: `otherwise`, unless there is a window for it to be too old for.
     pub(crate) fn refusal_of_older(&self, otherwise: Refusal) -> Refusal {
         if self.late_ms.is_some() { Refusal::TooOld } else { otherwise }
@@ -75,7 +91,10 @@ enum Known {
     Nothing,
     /// Its time; the value is sealed.
     Time,
+    /// A float sample.
     Sample,
+    /// A histogram, which `EpochData::kinds` has; its bits say nothing.
+    Histogram,
 }
 
 /// What a series is judged by. It outlives the epoch.
@@ -156,6 +175,8 @@ pub(crate) struct EpochData {
     /// Newest closed piece of each series that has one: few have.
     newest_closed: HashMap<u32, u32>,
     late: LateRuns,
+    /// Histograms and start timestamps, of the few series that have them.
+    pub(crate) kinds: Kinds,
     arena: Arena,
     /// The stream that took the last sample.
     recent: u32,
@@ -202,6 +223,7 @@ impl EpochData {
             closed: Vec::new(),
             newest_closed: HashMap::new(),
             late: LateRuns::default(),
+            kinds: Kinds::default(),
             arena: Arena::default(),
             recent: NONE,
             samples: 0,
@@ -213,20 +235,15 @@ impl EpochData {
 
     /// Judges a sample and takes it when it is in order: newer than the series' last and not too far behind.
     pub(crate) fn append(&mut self, local: u32, timestamp_ms: i64, bits: u64, limits: Limits) -> Judgement {
-        if timestamp_ms > limits.max_ms {
-            return Judgement::Refused(Refusal::TooFarInFuture);
-        }
-        if timestamp_ms < limits.in_order_ms {
-            let late = timestamp_ms >= limits.retained_ms && limits.takes_late(timestamp_ms);
-            let refusal = || Judgement::Refused(limits.refusal_of_older(Refusal::OutOfBounds));
-            return if late { Judgement::Older { is_last: false } } else { refusal() };
+        if let Some(judgement) = limits.judge(timestamp_ms) {
+            return judgement;
         }
         let last = self.lasts.get_mut(local);
         if last.known != Known::Nothing && timestamp_ms <= last.timestamp_ms {
             return match (timestamp_ms == last.timestamp_ms, bits == last.bits) {
                 (true, _) if last.known == Known::Time => Judgement::Older { is_last: true },
-                (true, true) => Judgement::Duplicate,
-                (true, false) => Judgement::Refused(Refusal::DuplicateTimestamp),
+                (true, true) if last.known == Known::Sample => Judgement::Duplicate,
+                (true, _) => Judgement::Refused(Refusal::DuplicateTimestamp),
                 (false, _) => Judgement::Older { is_last: false },
             };
         }
@@ -365,6 +382,9 @@ impl EpochData {
             last.stream = *successor;
             true
         });
+        let lasts = &next.lasts;
+        next.kinds =
+            self.kinds.successor(|local| lasts.get(local).is_some_and(|last| last.known == Known::Histogram));
         self.recount();
         next.recount();
         next
@@ -375,12 +395,12 @@ impl EpochData {
         let closed = self.closed.capacity() * size_of::<ClosedPiece>() + self.newest_closed.allocation_size();
         let pages = self.lasts.bytes() + self.cells.bytes();
         let state = pages + closed as u64 + self.streams.bytes() + self.late.bytes();
-        self.counted.update(state, self.arena.allocated_bytes());
+        self.counted.update(state, self.arena.allocated_bytes() + self.kinds.bytes());
     }
 
     /// Bytes of encoded samples.
     pub(crate) fn payload_bytes(&self) -> u64 {
-        self.arena.used_bytes()
+        self.arena.used_bytes() + self.kinds.payload_bytes()
     }
 
     /// Where a series' samples in order end at this moment.
@@ -404,7 +424,7 @@ impl EpochData {
 
     /// Pages of series, free ones included.
     pub(crate) fn page_count(&self) -> u32 {
-        self.cells.len()
+        self.cells.len().max(self.kinds.page_count())
     }
 
     /// Number of streams, and of those with one member.
@@ -476,10 +496,11 @@ impl EpochData {
         if has_late { self.late.of(local).len() } else { 0 }
     }
 
-    /// Local ids of the series that have samples in this epoch, ascending.
+    /// Local ids of the series that have samples in this epoch, some twice.
     pub(crate) fn locals(&self) -> impl Iterator<Item = u32> + '_ {
         let all = self.cells.iter();
         all.filter(|(_, cells)| cells.has_closed || cells.has_late || cells.has_rows())
             .map(|(local, _)| local)
+            .chain(self.kinds.locals())
     }
 }

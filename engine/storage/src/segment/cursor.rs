@@ -5,6 +5,7 @@ use std::sync::Arc;
 use metricsstore_codec::timestamps;
 
 use super::Segment;
+use super::kind_cursor::KindBlock;
 use crate::StorageError;
 use crate::bytes::Cursor;
 use crate::column::Piece;
@@ -13,11 +14,13 @@ use crate::column::Piece;
 const MAX_ROWS: u32 = 1 << 28;
 
 pub(crate) struct SegmentCursor {
-    segment: Arc<Segment>,
+    pub(super) segment: Arc<Segment>,
     series: SeriesBlock,
     times: TimesBlock,
     /// The stream that was asked for last: neighbouring series share it.
     last_times: Option<(u32, Arc<[i64]>)>,
+    /// Blocks of each kind, by [`crate::kinds::Kind`].
+    pub(super) kinds: Option<Box<[KindBlock; 2]>>,
 }
 
 #[derive(Default)]
@@ -43,6 +46,7 @@ impl SegmentCursor {
             series: SeriesBlock::default(),
             times: TimesBlock::default(),
             last_times: None,
+            kinds: None,
         }
     }
 

@@ -11,18 +11,23 @@
 //! block   crc32c u32 LE over the file's number, the block's offset and its content; content
 //! footer  offset of the index u64 LE, its length u32 LE, its crc32c u32 LE, "MSSE", crc32c u32 LE of the footer so far
 //! ```
-//! Contents of the two kinds of blocks, which may be mixed in any order (all numbers varints):
+//! Contents of the kinds of blocks, which may be mixed in any order (all numbers varints):
 //! ```text
 //! times   count, then per stream: rows, bytes; then the encoded timestamps of each
 //! series  count, then per piece: series − previous series, zigzag(stream − previous stream), first row, rows, bytes;
 //!         then the encoded columns of each. All pieces of a series stand in one block, oldest samples first.
+//! histograms, start timestamps
+//!         count, then per series that has any: series − previous series, zigzag(smallest ms), largest − smallest ms,
+//!         entries, bytes; then the encoded columns of each (see `kinds`)
 //! index   origin: place, log floor, count and numbers of the segments that it replaces;
-//!         smallest and largest timestamp, zigzag; samples; blocks of times, blocks of series: count, then per block:
-//!         first key − previous first key, offset − previous offset, length; then the series as a roaring bitmap
+//!         smallest and largest timestamp, zigzag; samples; blocks of times, of series, of histograms, of start
+//!         timestamps: count, then per block: first key − previous first key, offset − previous offset, length; then
+//!         three roaring bitmaps: the series with samples of any kind, with histograms, with start timestamps
 //! ```
 //! The origin is not needed as long as there is a manifest: it is what a lost one is built from.
 //! Streams are numbered in the order in which they stand in the file. Columns and timestamps are encoded by `codec`.
 mod cursor;
+mod kind_cursor;
 mod reader;
 mod writer;
 

@@ -25,10 +25,25 @@ pub(crate) struct Segment {
     pub(crate) series: RoaringBitmap,
     pub(super) times: Vec<BlockRef>,
     pub(super) blocks: Vec<BlockRef>,
+    /// Columns of each kind, by [`crate::kinds::Kind`].
+    pub(super) kinds: [KindDirectory; 2],
     file: Arc<dyn File>,
     path: PathBuf,
     budget: Budget,
     counted: u64,
+}
+
+/// Where the columns of one kind are.
+#[derive(Default)]
+pub(super) struct KindDirectory {
+    pub(super) blocks: Vec<BlockRef>,
+    pub(super) series: RoaringBitmap,
+}
+
+impl KindDirectory {
+    fn bytes(&self) -> usize {
+        self.blocks.capacity() * size_of::<BlockRef>() + self.series.serialized_size()
+    }
 }
 
 struct Index {
@@ -39,6 +54,7 @@ struct Index {
     times: Vec<BlockRef>,
     blocks: Vec<BlockRef>,
     series: RoaringBitmap,
+    kinds: [KindDirectory; 2],
 }
 
 impl Segment {
@@ -54,7 +70,8 @@ impl Segment {
         check_header(&*file, &path, number, bytes)?;
         let index = read_index(&*file, &path, number, bytes)?;
         let counted = (index.times.capacity() + index.blocks.capacity()) * size_of::<BlockRef>()
-            + index.series.serialized_size();
+            + index.series.serialized_size()
+            + index.kinds.iter().map(KindDirectory::bytes).sum::<usize>();
         budget.add(Part::Segments, counted as u64);
         Ok(Segment {
             number,
@@ -66,6 +83,7 @@ impl Segment {
             series: index.series,
             times: index.times,
             blocks: index.blocks,
+            kinds: index.kinds,
             file,
             path,
             budget: budget.clone(),
@@ -159,8 +177,13 @@ fn decode_index(bytes: &[u8], end: u64) -> Option<Index> {
     let (min_ms, max_ms, samples) = (cursor.signed()?, cursor.signed()?, cursor.varint()?);
     let times = decode_blocks(&mut cursor, end)?;
     let blocks = decode_blocks(&mut cursor, end)?;
-    let series = RoaringBitmap::deserialize_from(&bytes[cursor.position()..]).ok()?;
-    Some(Index { origin, min_ms, max_ms, samples, times, blocks, series })
+    let (histograms, starts) = (decode_blocks(&mut cursor, end)?, decode_blocks(&mut cursor, end)?);
+    let mut rest = &bytes[cursor.position()..];
+    let mut bitmap = || RoaringBitmap::deserialize_from(&mut rest).ok();
+    let series = bitmap()?;
+    let histograms = KindDirectory { blocks: histograms, series: bitmap()? };
+    let starts = KindDirectory { blocks: starts, series: bitmap()? };
+    Some(Index { origin, min_ms, max_ms, samples, times, blocks, series, kinds: [histograms, starts] })
 }
 
 /// Blocks in ascending order, each within the file.

@@ -9,6 +9,7 @@ use roaring::RoaringBitmap;
 use super::{BLOCK_BYTES, BlockRef, END_MAGIC, HEADER_BYTES, Origin, block_crc, header};
 use crate::StorageError;
 use crate::bytes::{put_signed, put_varint};
+use crate::kinds::{Kind, KindColumn};
 
 /// A column to be written.
 pub(crate) struct NewPiece<'b> {
@@ -28,6 +29,8 @@ pub(crate) struct SegmentWriter {
     offset: u64,
     times: OpenBlock,
     series: OpenBlock,
+    /// Columns of each kind, by [`Kind`].
+    kinds: [KindBlocks; 2],
     streams: u32,
     previous_series: u32,
     previous_stream: u32,
@@ -45,6 +48,14 @@ struct OpenBlock {
     payload: Vec<u8>,
     first: u32,
     written: Vec<BlockRef>,
+}
+
+/// Columns of one kind.
+#[derive(Default)]
+struct KindBlocks {
+    open: OpenBlock,
+    previous_series: u32,
+    members: RoaringBitmap,
 }
 
 impl OpenBlock {
@@ -84,6 +95,7 @@ impl SegmentWriter {
             offset: HEADER_BYTES as u64,
             times: OpenBlock::default(),
             series: OpenBlock::default(),
+            kinds: <[KindBlocks; 2]>::default(),
             streams: 0,
             previous_series: 0,
             previous_stream: 0,
@@ -146,6 +158,36 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Adds the column of a kind of a series, later than the one before of this kind by id.
+    pub(crate) fn add_kind(
+        &mut self,
+        kind: Kind,
+        series: u32,
+        column: &KindColumn,
+    ) -> Result<(), StorageError> {
+        let KindBlocks { open, previous_series, members } = &mut self.kinds[kind as usize];
+        if open.count == 0 {
+            open.first = series;
+            *previous_series = 0;
+        }
+        put_varint(&mut open.entries, u64::from(series - *previous_series));
+        put_signed(&mut open.entries, column.min_ms);
+        put_varint(&mut open.entries, column.max_ms.wrapping_sub(column.min_ms) as u64);
+        put_varint(&mut open.entries, column.entries);
+        put_varint(&mut open.entries, column.payload.len() as u64);
+        open.payload.extend_from_slice(&column.payload);
+        open.count += 1;
+        *previous_series = series;
+        members.insert(series);
+        if kind == Kind::Histograms {
+            self.members.insert(series);
+        }
+        if open.bytes() >= BLOCK_BYTES {
+            flush(&*self.file, &self.path, self.number, &mut self.offset, open)?;
+        }
+        Ok(())
+    }
+
     /// Counts samples in, with the smallest and the largest of their timestamps.
     pub(crate) fn count(&mut self, samples: u64, min_ms: i64, max_ms: i64) {
         self.samples += samples;
@@ -155,7 +197,8 @@ impl SegmentWriter {
 
     /// Writes the index and makes file and name durable.
     pub(crate) fn finish(mut self) -> Result<u64, StorageError> {
-        for block in [&mut self.times, &mut self.series] {
+        let [histograms, starts] = &mut self.kinds;
+        for block in [&mut self.times, &mut self.series, &mut histograms.open, &mut starts.open] {
             if block.count > 0 {
                 flush(&*self.file, &self.path, self.number, &mut self.offset, block)?;
             }
@@ -184,7 +227,8 @@ impl SegmentWriter {
         put_signed(&mut index, self.min_ms);
         put_signed(&mut index, self.max_ms);
         put_varint(&mut index, self.samples);
-        for block in [&self.times, &self.series] {
+        let [histograms, starts] = &self.kinds;
+        for block in [&self.times, &self.series, &histograms.open, &starts.open] {
             put_varint(&mut index, block.written.len() as u64);
             let mut previous = BlockRef { first: 0, offset: 0, bytes: 0 };
             for &written in &block.written {
@@ -194,8 +238,11 @@ impl SegmentWriter {
                 previous = written;
             }
         }
-        self.members.optimize();
-        self.members.serialize_into(&mut index).map_err(StorageError::io("write", &self.path))?;
+        let [histograms, starts] = &mut self.kinds;
+        for members in [&mut self.members, &mut histograms.members, &mut starts.members] {
+            members.optimize();
+            members.serialize_into(&mut index).map_err(StorageError::io("write", &self.path))?;
+        }
         Ok(index)
     }
 }

@@ -17,9 +17,15 @@
 //! The checksum covers number, length, durable bytes, kind and body, so that bytes of another file never pass. Durable
 //! bytes tell damage from what a crash may leave: only what was synced must be there. Bodies are described in
 //! [`record`]. A file is never appended to after a start or a failure: writing goes on in a new one.
+pub(crate) mod body;
+pub(crate) mod exemplar_record;
+pub(crate) mod histogram_record;
 mod log;
+pub(crate) mod metadata_record;
 mod reader;
 pub(crate) mod record;
+pub(crate) mod start_record;
+pub(crate) mod tombstone_record;
 
 pub(crate) use log::{Cut, Log};
 pub(crate) use reader::{Outcome, RecordError, durable_before, read_segment};

@@ -1,0 +1,137 @@
+//! Samples that were deleted and still stand in files: masked wherever they are read.
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::sync::Mutex;
+use crate::wal::tombstone_record::Tombstone;
+
+/// Deleted time ranges by series id.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Masks {
+    by_series: HashMap<u32, Mask>,
+}
+
+/// Of one series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mask {
+    /// Place in the global creation sequence: tells the series from others with its id.
+    order: u64,
+    /// First and last ms, ascending, disjoint.
+    ranges: Vec<(i64, i64)>,
+}
+
+impl Masks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_series.is_empty()
+    }
+
+    /// Whether anything of a series was deleted.
+    pub(crate) fn has(&self, series: u32) -> bool {
+        !self.by_series.is_empty() && self.by_series.contains_key(&series)
+    }
+
+    /// Whether a sample was deleted.
+    pub(crate) fn covers(&self, series: u32, timestamp_ms: i64) -> bool {
+        let Some(mask) = self.by_series.get(&series) else { return false };
+        let after = mask.ranges.partition_point(|&(min_ms, _)| min_ms <= timestamp_ms);
+        after.checked_sub(1).is_some_and(|place| timestamp_ms <= mask.ranges[place].1)
+    }
+
+    fn add(&mut self, tombstone: &Tombstone) {
+        let fresh = || Mask { order: tombstone.order, ranges: Vec::new() };
+        let mask = self.by_series.entry(tombstone.series).or_insert_with(fresh);
+        if mask.order != tombstone.order {
+            // The series that had the id has ended.
+            *mask = fresh();
+        }
+        mask.ranges.push((tombstone.min_ms, tombstone.max_ms));
+        mask.ranges.sort_unstable();
+        let mut joined: Vec<(i64, i64)> = Vec::with_capacity(mask.ranges.len());
+        for &(min_ms, max_ms) in &mask.ranges {
+            match joined.last_mut() {
+                Some(last) if min_ms <= last.1.saturating_add(1) => last.1 = last.1.max(max_ms),
+                _ => joined.push((min_ms, max_ms)),
+            }
+        }
+        mask.ranges = joined;
+    }
+
+    fn tombstones(&self) -> impl Iterator<Item = Tombstone> + '_ {
+        self.by_series.iter().flat_map(|(&series, mask)| {
+            let order = mask.order;
+            mask.ranges.iter().map(move |&(min_ms, max_ms)| Tombstone { series, order, min_ms, max_ms })
+        })
+    }
+}
+
+/// The tombstones of the store.
+#[derive(Default)]
+pub(crate) struct Tombstones {
+    masks: Mutex<Arc<Masks>>,
+}
+
+impl Tombstones {
+    /// What is masked at this moment.
+    pub(crate) fn masks(&self) -> Arc<Masks> {
+        Arc::clone(&self.masks.lock())
+    }
+
+    /// Adds tombstones; again is no change.
+    pub(crate) fn add(&self, tombstones: &[Tombstone]) {
+        let mut masks = self.masks.lock();
+        let mut changed = Masks::clone(&masks);
+        for tombstone in tombstones {
+            changed.add(tombstone);
+        }
+        *masks = Arc::new(changed);
+    }
+
+    /// Drops those of series for which `order_of` does not say the order they were made with, and those that end before
+    /// `from_ms`, where nothing is kept any more.
+    pub(crate) fn retain(&self, from_ms: i64, order_of: impl Fn(u32) -> Option<u64>) {
+        let mut masks = self.masks.lock();
+        if masks.is_empty() {
+            return;
+        }
+        let mut changed = Masks::clone(&masks);
+        changed.by_series.retain(|&series, mask| {
+            mask.ranges.retain(|&(_, max_ms)| max_ms >= from_ms);
+            !mask.ranges.is_empty() && order_of(series) == Some(mask.order)
+        });
+        if changed != **masks {
+            *masks = Arc::new(changed);
+        }
+    }
+
+    /// All of them, to be written again.
+    pub(crate) fn all(&self) -> Vec<Tombstone> {
+        self.masks().tombstones().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_join_and_adding_one_again_changes_nothing() {
+        let tombstones = Tombstones::default();
+        let of = |min_ms, max_ms| Tombstone { series: 7, order: 3, min_ms, max_ms };
+        tombstones.add(&[of(10, 20), of(30, 40), of(15, 25)]);
+        let once = tombstones.masks();
+        tombstones.add(&[of(30, 40), of(10, 20)]);
+        assert_eq!(tombstones.masks(), once);
+        let covered: Vec<i64> = (0..50).filter(|&time| once.covers(7, time)).collect();
+        assert_eq!(covered, (10..=25).chain(30..=40).collect::<Vec<_>>());
+        assert!(!once.covers(8, 15));
+    }
+
+    #[test]
+    fn a_series_that_gets_the_id_of_another_is_not_masked_by_its_tombstones() {
+        let tombstones = Tombstones::default();
+        tombstones.add(&[Tombstone { series: 7, order: 3, min_ms: 0, max_ms: 100 }]);
+        tombstones.retain(i64::MIN, |_| Some(9));
+        assert!(!tombstones.masks().covers(7, 50));
+    }
+}
