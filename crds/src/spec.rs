@@ -79,6 +79,9 @@ pub struct MetricsStoreSpec {
     /// The volume of each replica.
     pub storage: Option<Storage>,
 
+    /// The time series database.
+    pub tsdb: Option<Tsdb>,
+
     /// What is scraped, and how often.
     pub scrape: Option<Scrape>,
 
@@ -201,6 +204,18 @@ pub struct Storage {
     /// The storage class. Absent: the cluster's default class. Cannot change after creation.
     #[schemars(length(max = 253))]
     pub storage_class_name: Option<String>,
+}
+
+/// The time series database.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tsdb {
+    /// How far behind the newest sample late ones are accepted; a duration as Prometheus writes it, default 0s: none.
+    #[schemars(length(min = 1, max = 32))]
+    #[x_kube(validation = Rule::new(
+        "self == '0' || (self.matches('[0-9]') && self.matches('^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$'))"
+    ).message("spec.tsdb.outOfOrderTimeWindow is not a duration: write for example 30m, or 0s for none"))]
+    pub out_of_order_time_window: Option<String>,
 }
 
 /// What is scraped, and how often. Every replica scrapes everything.

@@ -52,6 +52,8 @@ pub struct Valid {
     pub threads_named: Option<u32>,
     /// How long samples are kept.
     pub retention: PromDuration,
+    /// How far behind samples are accepted out of order; nothing by default.
+    pub out_of_order_window: PromDuration,
     /// Wanted size of each volume.
     pub storage_size: Quantity,
     /// The storage class; `None` is the cluster's default.
@@ -119,6 +121,10 @@ pub fn validate(store: &MetricsStore, own_image: &str) -> Result<Valid, Refusal>
             "retention.time",
             spec.retention.as_ref().and_then(|r| r.time.as_deref()),
             "15d",
+        )?,
+        out_of_order_window: parsed_duration(
+            "tsdb.outOfOrderTimeWindow",
+            spec.tsdb.as_ref().and_then(|tsdb| tsdb.out_of_order_time_window.as_deref()).unwrap_or("0s"),
         )?,
         storage_size: positive("storage.size", required(storage.size.as_ref(), "storage.size", "50Gi")?)?,
         storage_class: storage.storage_class_name,
@@ -207,9 +213,12 @@ fn threads(store: &MetricsStore) -> Result<Option<u32>, Refusal> {
     }
 }
 
+fn parsed_duration(field: &str, text: &str) -> Result<PromDuration, Refusal> {
+    PromDuration::parse(text).map_err(|error| refuse(format!("spec.{field}: {error}")))
+}
+
 fn duration(field: &str, text: Option<&str>, default: &str) -> Result<PromDuration, Refusal> {
-    let duration = PromDuration::parse(text.unwrap_or(default))
-        .map_err(|error| refuse(format!("spec.{field}: {error}")))?;
+    let duration = parsed_duration(field, text.unwrap_or(default))?;
     if duration.ms() == 0 {
         return Err(refuse(format!("spec.{field} is nothing: write for example {default}")));
     }

@@ -26,6 +26,18 @@ struct Main {
     scrape_config_files: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scrape_configs: Vec<Job>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storage: Option<Storage>,
+}
+
+#[derive(Serialize)]
+struct Storage {
+    tsdb: Tsdb,
+}
+
+#[derive(Serialize)]
+struct Tsdb {
+    out_of_order_time_window: String,
 }
 
 #[derive(Serialize)]
@@ -68,6 +80,9 @@ pub fn scrape(valid: &Valid, seen: &Seen) -> Result<Secret, RenderError> {
         scrape_config_files: data.keys().cloned().collect(),
         // Without any configuration the store scrapes itself, as the engine does without a file.
         scrape_configs: if seen.pieces.is_empty() { vec![own_job()] } else { vec![] },
+        storage: (valid.out_of_order_window.ms() > 0).then(|| Storage {
+            tsdb: Tsdb { out_of_order_time_window: valid.out_of_order_window.to_string() },
+        }),
     };
     let main =
         serde_yaml_ng::to_string(&main).map_err(|source| RenderError { what: names::SCRAPE_FILE, source })?;
