@@ -58,7 +58,13 @@ impl Store {
         match &result {
             Ok(verdicts) => self.counters.count_verdicts(verdicts),
             Err(AppendError::Busy { .. }) => _ = self.counters.busy_requests.fetch_add(1, Relaxed),
-            Err(AppendError::Log(_)) => _ = self.counters.log_failures.fetch_add(1, Relaxed),
+            Err(AppendError::Log(_)) => {
+                self.counters.log_failures.fetch_add(1, Relaxed);
+                if self.log.is_out_of_space() {
+                    self.ladder.disk.found_full();
+                }
+                self.report_read_only();
+            }
             Err(_) => {}
         }
         result

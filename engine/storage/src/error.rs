@@ -62,14 +62,18 @@ impl StorageError {
 
     /// Whether there is no space for what was to be written.
     pub(crate) fn is_full_disk(&self) -> bool {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, StorageError::Io { error, .. } if matches!(error.kind(), StorageFull | QuotaExceeded))
+        matches!(self, StorageError::Io { error, .. } if is_full_disk(error))
     }
 
     /// Damage found in `path`.
     pub(crate) fn corrupt(path: &Path, offset: u64, what: impl Into<String>) -> StorageError {
         StorageError::Corrupt { file: path.display().to_string(), offset, what: what.into() }
     }
+}
+
+/// Whether the system says that there is no space.
+pub(crate) fn is_full_disk(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 impl From<StorageError> for ReadError {

@@ -1,40 +1,28 @@
 //! The memory and the disk ladder: what is refused when.
-
 use metricsstore_budget::{Budget, Level, Part};
 use metricsstore_model::AppendError;
-use metricsstore_vfs::Space;
 
-use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use crate::DiskLevel;
+use crate::disk::Disk;
+use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// This share of all series' state may exist twice while a seal runs.
 const SEALING_SHARE: u64 = 4;
 /// What the series that exist still fill with samples before a seal frees it, as a share of their state: about half of
 /// them take a fragment of 32 bytes.
 const PAYLOAD_SHARE: u64 = 4;
-/// Room beyond the head's payload that a seal needs to free the log again; writes end above it.
-const DISK_RESERVE_BYTES: u64 = 32 << 20;
-/// The reserve is at most this share of the disk.
-const DISK_RESERVE_SHARE: u64 = 10;
 const RETRY_AFTER_SECONDS: u32 = 5;
 
 /// What the store obeys: the higher of what it counts itself and what it is told.
 pub(crate) struct Ladder {
     budget: Budget,
     told: AtomicU8,
-    disk_full: AtomicBool,
-    disk_available: AtomicU64,
-    disk_reserve: AtomicU64,
+    pub(crate) disk: Disk,
 }
 
 impl Ladder {
-    pub(crate) fn new(budget: Budget) -> Ladder {
-        Ladder {
-            budget,
-            told: AtomicU8::new(Level::Normal as u8),
-            disk_full: AtomicBool::new(false),
-            disk_available: AtomicU64::new(u64::MAX),
-            disk_reserve: AtomicU64::new(0),
-        }
+    pub(crate) fn new(budget: Budget, disk: Disk) -> Ladder {
+        Ladder { budget, told: AtomicU8::new(Level::Normal as u8), disk }
     }
 
     pub(crate) fn tell(&self, level: Level) {
@@ -50,24 +38,13 @@ impl Ladder {
         Level::ALL.into_iter().find(|&level| level as u8 == told).unwrap_or(Level::Normal)
     }
 
-    /// Takes note of the space left; writes stop while the head's payload can still be sealed.
-    pub(crate) fn see_disk(&self, space: Space, head_bytes: u64) {
-        let reserve = (DISK_RESERVE_BYTES + head_bytes).min(space.total / DISK_RESERVE_SHARE);
-        self.disk_available.store(space.available, Relaxed);
-        self.disk_reserve.store(reserve, Relaxed);
-        self.disk_full.store(space.available < reserve, Relaxed);
-    }
-
-    /// Whether a file of so many bytes leaves the reserve alone.
-    pub(crate) fn has_disk_for(&self, bytes: u64) -> bool {
-        bytes.saturating_add(self.disk_reserve.load(Relaxed)) <= self.disk_available.load(Relaxed)
-    }
-
     /// Whether anything may be written at present.
     pub(crate) fn admit_writes(&self) -> Result<(), AppendError> {
-        if self.disk_full.load(Relaxed) {
-            let left = self.disk_available.load(Relaxed) >> 20;
-            return Err(busy(format!("the data volume has only {left}Mi left")));
+        if self.disk.level() == DiskLevel::ReadOnly {
+            let (left, needed) = (self.disk.available() >> 20, self.disk.seal_bytes() >> 20);
+            return Err(busy(format!(
+                "the data volume has {left}Mi left and a seal needs {needed}Mi, free space on it or enlarge it"
+            )));
         }
         if self.level() < Level::RefuseWrites {
             return Ok(());
@@ -98,12 +75,12 @@ fn busy(reason: String) -> AppendError {
 mod tests {
     use metricsstore_budget::{Budget, Level, Part};
 
-    use super::Ladder;
+    use super::{Disk, Ladder};
 
     #[test]
     fn the_higher_of_counted_and_told_is_obeyed() {
         let budget = Budget::new(1000);
-        let ladder = Ladder::new(budget.clone());
+        let ladder = Ladder::new(budget.clone(), Disk::new(None));
         assert_eq!(ladder.level(), Level::Normal);
         budget.set(Part::HeadPayload, 930);
         assert_eq!(ladder.level(), Level::RefuseSeries);

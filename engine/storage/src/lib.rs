@@ -18,7 +18,7 @@
 //! | `seal`, `compact`, `maintain` | background work: head to segment, segments to fewer, retention |
 //! | `open`, `recover`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
 //! | `shutdown` | the mark by which a start knows whether the last process ended in order |
-//! | `ladder` | what is refused when memory or disk run out |
+//! | `ladder`, `disk` | what is shed and refused when memory or disk run out; the space kept back for a full disk |
 //!
 //! # Who may do what when
 //! Three locks. The *gate* is held shared by every append (from the resolution of its series to the write of its
@@ -35,6 +35,7 @@ mod column;
 mod compact;
 mod counters;
 mod delete;
+mod disk;
 mod error;
 mod exemplars;
 mod families;
@@ -64,5 +65,8 @@ mod wal;
 
 pub use error::StorageError;
 pub use exemplars::{SeriesExemplars, StoredExemplar};
-pub use options::{Maintenance, Progress, ProgressState, RefusedCounts, StoreOptions, StoreStats, WalSync};
+pub use options::{
+    DiskLevel, Maintenance, Progress, ProgressState, ReadOnly, RefusedCounts, StoreOptions, StoreStats,
+    WalSync,
+};
 pub use store::Store;

@@ -12,12 +12,14 @@ use crate::store::{Places, Store};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::view::View;
 use crate::wal::Cut;
-use crate::{Maintenance, StorageError, identity_files, shutdown};
+use crate::{DiskLevel, Maintenance, StorageError, identity_files, shutdown};
 
 /// A file of the log is closed at this length, so that damage costs no more.
 const LOG_FILE_BYTES: u64 = 64 << 20;
 /// Identity files are written anew as one when there are more.
 const MAX_IDENTITY_FILES: usize = 8;
+/// Work that fails is tried again at least this often.
+const RETRY_AT_MOST: Duration = Duration::from_mins(5);
 
 /// What background work must remember.
 pub(crate) struct Upkeep {
@@ -35,6 +37,31 @@ pub(crate) struct Upkeep {
     next_generation: u64,
     /// Series removed since the identity files were last written anew.
     removed_since_rewrite: u64,
+    /// Numbers of files that no manifest names, or not yet: remains of work that failed.
+    unnamed: Vec<u64>,
+    expiry: Retry,
+    merging: Retry,
+}
+
+/// When work that failed is tried again: after a second, then after twice as long each time, up to a bound. Work that
+/// fails for long must not keep the disk busy.
+#[derive(Default)]
+struct Retry {
+    failures: u32,
+    not_before: Duration,
+}
+
+impl Retry {
+    fn note<T>(&mut self, now: Duration, result: Result<T, StorageError>) -> Result<T, StorageError> {
+        match result {
+            Ok(_) | Err(StorageError::ShuttingDown) => *self = Retry::default(),
+            Err(_) => {
+                self.not_before = now + RETRY_AT_MOST.min(Duration::from_secs(1 << self.failures.min(16)));
+                self.failures += 1;
+            }
+        }
+        result
+    }
 }
 
 impl Upkeep {
@@ -49,11 +76,15 @@ impl Upkeep {
             next_file,
             next_generation,
             removed_since_rewrite: 0,
+            unnamed: Vec::new(),
+            expiry: Retry::default(),
+            merging: Retry::default(),
         }
     }
 
     pub(crate) fn take_number(&mut self) -> u64 {
         self.next_file += 1;
+        self.unnamed.push(self.next_file - 1);
         self.next_file - 1
     }
 
@@ -73,21 +104,22 @@ impl Store {
         }
         // What nobody waited for. A failure shows in the log's state and is cured by the seal below.
         let _ = self.log.sync();
-        self.expire(&mut upkeep, &mut done)?;
-        self.seal_when_due(&mut upkeep, &mut done)?;
-        if self.log.open_bytes() > LOG_FILE_BYTES {
-            self.next_log_file(&mut upkeep)?;
-        }
-        // Under pressure merging waits, but never so long that there are too many segments.
-        if self.ladder.level() < Level::SealEarly || compact::is_crowded(&self.view.load().segments) {
-            self.merge_when_due(&mut upkeep, &mut done)?;
-        }
+        // What fails does not keep what comes after it from running: a seal heals the log.
+        let expired = self.expire_when_due(&mut upkeep, &mut done);
+        let sealed = self.seal_when_due(&mut upkeep, &mut done).and_then(|()| {
+            let full = self.log.open_bytes() > LOG_FILE_BYTES;
+            if full { self.next_log_file(&mut upkeep) } else { Ok(()) }
+        });
+        let merged = self.merge_when_due(&mut upkeep, &mut done);
         // What could not be removed after a seal is tried again, and an error until it is gone.
-        done.wal_removed += self.log.remove_below(upkeep.manifest.log_floor)?;
+        let covered = self.log.remove_below(upkeep.manifest.log_floor);
+        self.remove_remains(&mut upkeep);
+        self.watch_disk();
         self.count_disk();
         let scratch: usize = self.scratches.lock().iter().map(Scratch::bytes).sum();
         self.budget.set(Part::Wal, scratch as u64);
         self.budget.set(Part::Annotations, self.exemplars.bytes() + self.families.bytes());
+        done.wal_removed += expired.and(sealed).and(merged).and(covered)?;
         Ok(done)
     }
 
@@ -112,12 +144,6 @@ impl Store {
         closed
     }
 
-    pub(crate) fn watch_disk(&self) {
-        if let Ok(space) = self.files.space(&self.options.dir) {
-            self.ladder.see_disk(space, self.head_figures().payload_bytes);
-        }
-    }
-
     fn count_disk(&self) {
         let dir = &self.options.dir;
         let places = [
@@ -136,8 +162,22 @@ impl Store {
         (manifest.next_file, manifest.generation) = (upkeep.next_file, upkeep.next_generation);
         upkeep.next_generation += 1;
         manifest.store(&*self.files, &self.options.dir)?;
+        let named = [&manifest.segments, &manifest.identity];
+        upkeep.unnamed.retain(|number| !named.iter().any(|numbers| numbers.contains(number)));
         upkeep.manifest = manifest;
         Ok(())
+    }
+
+    /// Removes what unfinished work of this process left behind, unless a slot of the manifest may name it.
+    fn remove_remains(&self, upkeep: &mut Upkeep) {
+        let dir = &self.options.dir;
+        if upkeep.unnamed.is_empty() || !upkeep.manifest.is_in(&*self.files, dir) {
+            return;
+        }
+        for number in std::mem::take(&mut upkeep.unnamed) {
+            self.remove_file(&self.segment_path(number));
+            self.remove_file(&identity_files::path(dir, number));
+        }
     }
 
     /// Puts segments into the place of others in the view. The manifest is the caller's.
@@ -211,6 +251,15 @@ impl Store {
         Places::segments(&self.options.dir).join(format!("{number:08}"))
     }
 
+    fn expire_when_due(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
+        let now = self.clock.monotonic();
+        if now < upkeep.expiry.not_before {
+            return Ok(());
+        }
+        let expired = self.expire(upkeep, done);
+        upkeep.expiry.note(now, expired)
+    }
+
     /// Retention by time and by bytes: whole segments, first out of the manifest, then off the disk.
     fn expire(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
         let from_ms = self.retained_from_ms(self.clock.now_ms());
@@ -253,11 +302,23 @@ impl Store {
     }
 
     fn merge_when_due(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
+        let now = self.clock.monotonic();
+        // Where memory or disk are short merging waits, but never so long that there are too many segments.
+        let short = self.ladder.level() >= Level::SealEarly || self.ladder.disk.level() > DiskLevel::Normal;
+        let waits = short && !compact::is_crowded(&self.view.load().segments);
+        if waits || now < upkeep.merging.not_before {
+            return Ok(());
+        }
+        let merged = self.merge(upkeep, done);
+        upkeep.merging.note(now, merged)
+    }
+
+    fn merge(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
         let view = self.view.load_full();
         let retention_ms = self.retention_ms.load(Relaxed);
         let Some(range) = compact::choose(&view.segments, retention_ms) else { return Ok(()) };
         let inputs = &view.segments[range];
-        if !self.ladder.has_disk_for(inputs.iter().map(|segment| segment.bytes).sum()) {
+        if !self.ladder.disk.has_room_for(inputs.iter().map(|segment| segment.bytes).sum()) {
             return Ok(());
         }
         let number = upkeep.take_number();
@@ -267,11 +328,9 @@ impl Store {
             }
             self.seal_when_due(upkeep, done)
         });
-        if let Err(error) = merged {
-            self.remove_file(&self.segment_path(number));
-            return Err(error);
-        }
-        let output = Segment::open(&self.files, &Places::segments(&self.options.dir), number, &self.budget)?;
+        let place = Places::segments(&self.options.dir);
+        let opened = merged.and_then(|()| Segment::open(&self.files, &place, number, &self.budget));
+        let output = opened.inspect_err(|_| self.remove_file(&self.segment_path(number)))?;
         self.replace_merged(upkeep, inputs, output)?;
         self.counters.merges.fetch_add(1, Relaxed);
         done.merged += inputs.len() as u32;

@@ -87,6 +87,12 @@ impl Manifest {
         }
     }
 
+    /// Whether both slots say exactly this.
+    pub(crate) fn is_in(&self, files: &dyn Files, dir: &Path) -> bool {
+        let slots = Manifest::read_slots(files, dir);
+        slots.iter().all(|(_, slot)| slot.as_ref().is_ok_and(|slot| slot.as_ref() == Some(self)))
+    }
+
     fn read_slots(files: &dyn Files, dir: &Path) -> Vec<(PathBuf, Result<Option<Manifest>, StorageError>)> {
         let read = |path: &Path| match files.read(path, MAX_BYTES) {
             Ok(bytes) => Manifest::decode(&bytes, path).map(Some),

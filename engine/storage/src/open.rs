@@ -9,6 +9,7 @@ use roaring::RoaringBitmap;
 
 use crate::column::Piece;
 use crate::counters::Counters;
+use crate::disk::Disk;
 use crate::exemplars::Exemplars;
 use crate::families::Families;
 use crate::head::{Epoch, EpochData, Layout};
@@ -70,7 +71,7 @@ pub(crate) fn open(
         layout,
         files,
         clock,
-        ladder: Ladder::new(budget.clone()),
+        ladder: Ladder::new(budget.clone(), Disk::new(options.retention_bytes)),
         budget,
         identity,
         log,
@@ -88,6 +89,8 @@ pub(crate) fn open(
         options,
         _lock: lock,
     };
+    store.find_reserve();
+    store.watch_disk();
     if !all_defined {
         store.drop_undefined_series()?;
         settled = true;

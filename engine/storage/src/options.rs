@@ -130,6 +130,60 @@ pub struct RefusedCounts {
     pub log_failures: u64,
 }
 
+/// How full the data volume is. Each level includes what the lower ones do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DiskLevel {
+    /// Nothing is shed.
+    #[default]
+    Normal,
+    /// Merging pauses, the head is sealed early.
+    Tight,
+    /// Writes are refused.
+    ReadOnly,
+}
+
+impl DiskLevel {
+    /// Its name in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DiskLevel::Normal => "normal",
+            DiskLevel::Tight => "tight",
+            DiskLevel::ReadOnly => "read_only",
+        }
+    }
+}
+
+/// Why a store takes no writes. Both end by themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReadOnly {
+    /// The data volume has too little space left.
+    DiskFull = 1,
+    /// The log could not be written or synced, and no seal has made up for that yet.
+    LogFailed,
+}
+
+impl ReadOnly {
+    /// Every reason.
+    pub const ALL: [ReadOnly; 2] = [ReadOnly::DiskFull, ReadOnly::LogFailed];
+
+    /// Its name in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReadOnly::DiskFull => "disk_full",
+            ReadOnly::LogFailed => "log_failed",
+        }
+    }
+
+    /// What ends it.
+    pub const fn cure(self) -> &'static str {
+        match self {
+            ReadOnly::DiskFull => "free space on the data volume or enlarge it",
+            ReadOnly::LogFailed => "see to the data volume; it is tried again every second",
+        }
+    }
+}
+
 /// The store in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreStats {
@@ -173,11 +227,17 @@ pub struct StoreStats {
     pub merges: u64,
     /// Damaged files and log records that were set aside since the start.
     pub quarantined: u64,
-    /// Whether writes fail at present because the log cannot be written.
-    pub read_only: bool,
     /// Whether the last process that had the directory ended without [`crate::Store::close`]: it was killed, or the
     /// machine went down.
     pub unclean_start: bool,
+    /// Why writes are refused at present; `None` while they are taken.
+    pub read_only: Option<ReadOnly>,
+    /// Times that writes began to be refused.
+    pub read_only_entered: u64,
+    /// How full the data volume is.
+    pub disk_level: DiskLevel,
+    /// Bytes of the file that keeps space back for a full volume; 0 while it is given up.
+    pub reserve_bytes: u64,
     /// What was refused.
     pub refused: RefusedCounts,
 }

@@ -9,6 +9,7 @@ use metricsstore_budget::Level;
 use roaring::RoaringBitmap;
 
 use crate::head::{Epoch, PAGE_SERIES};
+use crate::identity::{Removal, Removed};
 use crate::kinds::Kind;
 use crate::maintain::Upkeep;
 use crate::manifest::Manifest;
@@ -71,23 +72,38 @@ impl Store {
         head.payload_bytes >= full || age >= SEAL_AFTER || long || relieves
     }
 
+    /// Whether sealing shortens a log that takes space which is short.
+    fn frees_disk(&self) -> bool {
+        self.ladder.disk.wants_seal(self.log.figures().1) && self.head_figures().samples > 0
+    }
+
     pub(crate) fn seal_when_due(
         &self,
         upkeep: &mut Upkeep,
         done: &mut Maintenance,
     ) -> Result<(), StorageError> {
-        if upkeep.pending.is_some() || self.log.broken().is_some() || self.is_seal_due(upkeep) {
+        let has_failed = upkeep.pending.is_some() || self.log.broken().is_some();
+        if has_failed || self.is_seal_due(upkeep) || self.frees_disk() {
             self.seal(upkeep, done)?;
         }
         Ok(())
     }
 
-    /// Seals what is pending, then what is open. A second pending epoch never piles up.
+    /// Seals what is pending, then what is open, if need be with the space that is kept back.
     pub(crate) fn seal(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
+        match self.try_seal(upkeep, done) {
+            Err(error) if error.is_full_disk() && self.give_up_reserve() => self.try_seal(upkeep, done),
+            sealed => sealed,
+        }
+    }
+
+    /// A second pending epoch never piles up.
+    fn try_seal(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
         if upkeep.pending.is_some() {
             self.write_frozen(upkeep, done)?;
         }
-        self.freeze(upkeep, done)?;
+        let removal = self.begin_removal();
+        drop(self.freeze(upkeep, done, removal)?);
         self.write_frozen(upkeep, done)
     }
 
@@ -99,7 +115,12 @@ impl Store {
             return Ok(());
         }
         self.watch_disk();
-        if !self.ladder.has_disk_for(self.head_figures().payload_bytes) {
+        let disk = &self.ladder.disk;
+        let has_room = || disk.available() >= disk.seal_bytes();
+        if !has_room() && self.give_up_reserve() {
+            self.watch_disk();
+        }
+        if !has_room() {
             // It stays in the log and in memory, as before the restart.
             return Ok(());
         }
@@ -110,31 +131,50 @@ impl Store {
         self.write_frozen(&mut upkeep, &mut Maintenance::default())
     }
 
-    fn freeze(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
+    /// Returns what held the removed series, to be dropped with the gate open.
+    fn freeze(
+        &self,
+        upkeep: &mut Upkeep,
+        done: &mut Maintenance,
+        removal: Option<Removal>,
+    ) -> Result<Option<Removed>, StorageError> {
         let _gate = self.gate.write();
         let cut = self.log.rotate()?;
         let view = self.view.load_full();
-        let live = self.live_series(&view);
-        let removed = self.remove_ended(&live);
-        self.swap_epochs(&view, &|series| live.contains(series));
-        upkeep.count_removed(removed);
+        let removed = removal.map(|removal| self.finish_removal(&view, removal));
+        let is_removed = |id| removed.as_ref().is_some_and(|removed| removed.series.contains(id));
+        self.swap_epochs(&view, &|series| !is_removed(series));
+        let count = removed.as_ref().map_or(0, |removed| removed.series.len());
+        upkeep.count_removed(count);
         upkeep.pending = Some(cut);
         upkeep.epoch_began = self.clock.monotonic();
-        self.counters.series_removed.fetch_add(removed, Relaxed);
-        done.series_removed += removed;
-        Ok(())
+        self.counters.series_removed.fetch_add(count, Relaxed);
+        done.series_removed += count;
+        Ok(removed)
     }
 
-    /// Removes the series that have no sample anywhere, once they are so many that the rebuilding of the tables pays.
-    fn remove_ended(&self, live: &RoaringBitmap) -> u64 {
+    /// Begins to remove the series that have no sample anywhere, once they are so many that the rebuilding of the tables
+    /// pays. Writes go on meanwhile. Nothing is pending: the log has no samples of series that went before.
+    fn begin_removal(&self) -> Option<Removal> {
+        // Series that are created from here on may get their first sample at any time.
+        let before = self.identity.next_order();
+        let live = self.live_series(&self.view.load());
         let series = self.identity.len() as u64;
         if series.saturating_sub(live.len()) * ENDED_SHARE < series {
-            return 0;
+            return None;
         }
-        self.identity.retain(live, self.identity.next_order()) as u64
+        self.identity.prepare_removal(&live, before)
     }
 
-    /// Series that have a sample anywhere. Nothing is frozen but the view's open epochs when this is asked.
+    /// Removes them but for those that got a sample meanwhile. Nobody appends.
+    fn finish_removal(&self, view: &View, removal: Removal) -> Removed {
+        let shards: Vec<_> = view.open.iter().map(|epoch| epoch.data.lock()).collect();
+        self.identity.finish_removal(removal, |id| {
+            shards.get(self.layout.shard_of(id)).is_some_and(|data| data.has_samples(self.layout.local(id)))
+        })
+    }
+
+    /// Series that have a sample anywhere. Nothing is frozen when this is asked.
     fn live_series(&self, view: &View) -> RoaringBitmap {
         let mut live = RoaringBitmap::new();
         for segment in &view.segments {

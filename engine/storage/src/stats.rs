@@ -20,8 +20,11 @@ pub(crate) fn collect(store: &Store) -> StoreStats {
         seals: counters.seals.load(Relaxed),
         merges: counters.merges.load(Relaxed),
         quarantined: counters.quarantined.load(Relaxed),
-        read_only: store.log.broken().is_some(),
         unclean_start: counters.unclean_start.load(Relaxed),
+        read_only: store.read_only(),
+        read_only_entered: store.ladder.disk.read_only_entered.load(Relaxed),
+        disk_level: store.ladder.disk.level(),
+        reserve_bytes: store.ladder.disk.reserve(),
         refused: counters.refused(),
         ..StoreStats::default()
     };

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use axum::extract::State;
 use axum::http::StatusCode;
 use metricsstore_budget::Part;
-use metricsstore_storage::StoreStats;
+use metricsstore_storage::{ReadOnly, StoreStats};
 use metricsstore_vfs::{Files as _, real::RealFiles};
 
 use super::status::COMPATIBLE_VERSION;
@@ -176,7 +176,26 @@ fn disk(app: &App, stats: &StoreStats, page: &mut Page) {
         "Whether the last process was killed before it had shut down.",
         f64::from(stats.unclean_start),
     );
-    page.gauge("metricsstore_read_only", "Whether the log cannot be written.", f64::from(stats.read_only));
+    page.family("metricsstore_read_only", "gauge", "Whether writes are refused, and why.");
+    for reason in ReadOnly::ALL {
+        let in_force = f64::from(stats.read_only == Some(reason));
+        page.sample("", &[("reason", reason.name())], in_force);
+    }
+    page.counter(
+        "metricsstore_read_only_entered_total",
+        "Times that writes began to be refused.",
+        stats.read_only_entered,
+    );
+    page.gauge(
+        "metricsstore_disk_level",
+        "0 normal, 1 tight (merging waits, the head is sealed early), 2 read only.",
+        f64::from(stats.disk_level as u8),
+    );
+    page.gauge(
+        "metricsstore_disk_reserve_bytes",
+        "Space kept back for a full volume; 0 while it is given up.",
+        stats.reserve_bytes as f64,
+    );
     page.gauge("metricsstore_disk_bytes", "Everything in the data directory.", stats.disk_bytes as f64);
     if let Ok(space) = RealFiles.space(&app.options.data_dir) {
         page.gauge("metricsstore_disk_total_bytes", "Size of the data's file system.", space.total as f64);

@@ -130,6 +130,10 @@ struct Cells {
 }
 
 impl Cells {
+    fn has_samples(&self) -> bool {
+        self.has_closed || self.has_late || self.has_rows()
+    }
+
     fn has_rows(&self) -> bool {
         self.next_row > self.first_row
     }
@@ -498,9 +502,12 @@ impl EpochData {
 
     /// Local ids of the series that have samples in this epoch, some twice.
     pub(crate) fn locals(&self) -> impl Iterator<Item = u32> + '_ {
-        let all = self.cells.iter();
-        all.filter(|(_, cells)| cells.has_closed || cells.has_late || cells.has_rows())
-            .map(|(local, _)| local)
-            .chain(self.kinds.locals())
+        let cells = self.cells.iter().filter(|(_, cells)| cells.has_samples());
+        cells.map(|(local, _)| local).chain(self.kinds.locals())
+    }
+
+    /// Whether a series has samples in this epoch.
+    pub(crate) fn has_samples(&self, local: u32) -> bool {
+        self.cells.get(local).is_some_and(Cells::has_samples) || self.kinds.has_samples(local)
     }
 }

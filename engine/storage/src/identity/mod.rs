@@ -18,6 +18,7 @@ mod orders;
 mod pairs;
 mod posting;
 mod raw_cache;
+mod removal;
 mod row_set;
 mod rows;
 mod select;
@@ -42,6 +43,7 @@ use roaring::RoaringBitmap;
 use definitions::Record;
 use listing::Scope;
 use raw_cache::{DROPPED, RawCache};
+pub use removal::{Removal, Removed};
 use split::Splits;
 use tables::{PairSet, Tables};
 
@@ -57,7 +59,7 @@ const ROWS_AT_ONCE: usize = 1024;
 /// Raw keys kept beyond two per series (a series may come from two senders).
 const SPARE_RAW_KEYS: usize = 1 << 16;
 
-/// A series of this store. Dense, and stable until the series is removed by [`Identity::retain`]; then the number
+/// A series of this store. Dense, and stable until the series is removed by [`Identity::finish_removal`]; then the number
 /// may be given to another series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeriesId(pub u32);
@@ -120,6 +122,8 @@ pub struct Identity {
     cache: RwLock<RawCache>,
     recent: Mutex<Recent>,
     next_order: AtomicU64,
+    /// Bytes counted for tables that are being built beside the present ones.
+    aside: Arc<AtomicU64>,
 }
 
 /// Ids of the latest series in creation order, kept until they are encoded.
@@ -165,6 +169,7 @@ impl Identity {
             cache: RwLock::default(),
             recent: Mutex::default(),
             next_order: AtomicU64::new(0),
+            aside: Arc::default(),
         }
     }
 
@@ -325,39 +330,9 @@ impl Identity {
     }
 
     /// The creation order that the next new series gets: a mark for [`Identity::encode_definitions`] and
-    /// [`Identity::retain`].
+    /// [`Identity::prepare_removal`].
     pub fn next_order(&self) -> u64 {
         self.next_order.load(Ordering::Acquire)
-    }
-
-    /// Removes every series that was created before the mark `before` and is not in `live` from symbols, postings,
-    /// caches and ids; returns how many. Ids and orders of the others stay. Freed ids rest until the next call, since
-    /// a reader may still hold them, and are given out again after it.
-    ///
-    /// The caller says by `live` that the others are gone from everything that names ids (head, log, segments), and
-    /// lets no batch stand between [`Identity::resolve`] and its use of ids of such series.
-    pub fn retain(&self, live: &RoaringBitmap, before: u64) -> usize {
-        let _writer = self.writer.lock();
-        let tables = self.tables.load_full();
-        let guard = tables.read();
-        let mut ended = guard.series.ids();
-        ended -= live;
-        let young: Vec<u32> = ended.iter().filter(|&id| guard.series.orders.get(id) >= before).collect();
-        for id in young {
-            ended.remove(id);
-        }
-        let removed = ended.len() as usize;
-        if removed == 0 {
-            drop(guard);
-            tables.write().series.release_resting();
-            return 0;
-        }
-        let next = guard.without(ended);
-        self.cache.write().retain(|id| next.series.get(id).is_some());
-        drop(guard);
-        self.tables.store(Arc::new(RwLock::new(next)));
-        self.account();
-        removed
     }
 
     /// Appends to `out` one self-contained record that defines the series created since the mark `from`, at most
@@ -424,7 +399,7 @@ impl Identity {
     fn account(&self) {
         let footprint = self.footprint();
         self.budget.set(Part::Symbols, footprint.symbols);
-        self.budget.set(Part::Identity, footprint.identity);
+        self.budget.set(Part::Identity, footprint.identity + self.aside.load(Ordering::Relaxed));
         self.budget.set(Part::Postings, footprint.postings);
         self.budget.set(Part::RawCache, footprint.raw_cache);
     }

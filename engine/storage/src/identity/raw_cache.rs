@@ -4,6 +4,8 @@
 //! unknown key is taken for a known one when those 64 bits agree: with n entries that happens once in 2⁶⁴/n unknown
 //! keys (n = 10⁶: once in 1.8 · 10¹³ new series), and since the hash is keyed anew by each process, no sender can
 //! aim at it.
+use std::ops::Range;
+
 use metricsstore_model::RawKey;
 
 use super::tight::bytes_of;
@@ -69,9 +71,12 @@ impl RawCache {
         bound: usize,
         has_room_for: impl FnOnce(usize) -> bool,
     ) {
-        let entry = Entry::new(key, id);
+        self.note(Entry::new(key, id), bound, has_room_for);
+    }
+
+    fn note(&mut self, entry: Entry, bound: usize, has_room_for: impl FnOnce(usize) -> bool) {
         if let Some(slot) = self.slot_of(&entry) {
-            self.entries[slot].id = id;
+            self.entries[slot].id = entry.id;
             return;
         }
         if self.len >= bound.max(1) {
@@ -137,6 +142,30 @@ impl RawCache {
         });
         self.len = self.entries.iter().filter(|entry| entry.id != EMPTY).count();
         self.resize(self.len * 5 / 4 + 16);
+    }
+
+    /// An empty cache with room for `keys` and some more.
+    pub(super) fn with_room(keys: usize) -> RawCache {
+        RawCache { entries: vec![Entry::FREE; keys * 5 / 4 + 16], len: 0 }
+    }
+
+    /// Keys noted.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Places for keys.
+    pub(super) fn slots(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Notes the keys in `slots` whose ids `keep` holds in another cache; those of dropped rows are left out.
+    pub(super) fn copy_into(&self, slots: Range<usize>, keep: impl Fn(u32) -> bool, to: &mut RawCache) {
+        let slots = slots.start..slots.end.min(self.entries.len());
+        let known = self.entries[slots].iter().filter(|entry| entry.id != EMPTY && entry.id != DROPPED);
+        for &entry in known.filter(|entry| keep(entry.id)) {
+            to.note(entry, usize::MAX, |_| true);
+        }
     }
 
     /// Forgets everything and gives the memory back.

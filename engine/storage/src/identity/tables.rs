@@ -2,7 +2,6 @@
 //! keep it until they are done.
 use metricsstore_model::LabelBuf;
 use metricsstore_model::read::SeriesRef;
-use roaring::RoaringBitmap;
 
 use super::pairs::Pairs;
 use super::rows::{NONE, Rows};
@@ -171,27 +170,9 @@ impl Tables {
         labels.sort();
     }
 
-    /// The next generation: all series but the `ended` ones, with their ids and orders, and nothing else.
-    pub(super) fn without(&self, ended: RoaringBitmap) -> Tables {
-        let mut next = Tables::new(self.seed);
-        let bound = self.series.iter().last().map_or(0, |(id, _)| id + 1);
-        next.series = SeriesTable::with_room(self.series.len() - ended.len() as usize, bound);
-        let mut moved = vec![NONE; self.rows.len()];
-        let mut scratch = PairSet::default();
-        let mut order_of = self.series.orders.ascending();
-        for (id, rows) in self.series.iter().filter(|&(id, _)| !ended.contains(id)) {
-            let rows = rows.map(|row| {
-                if moved[row as usize] == NONE {
-                    moved[row as usize] = next.intern_labels(self.row_labels(row), &mut scratch);
-                }
-                moved[row as usize]
-            });
-            next.series.insert(&mut next.rows, id, rows, order_of(id));
-        }
-        next.series.extend_to(ended.max().map_or(0, |id| id as usize + 1));
-        next.series.free -= &ended;
-        next.series.resting = ended;
-        next
+    /// Empty tables that hash as these do.
+    pub(super) fn successor(&self) -> Tables {
+        Tables::new(self.seed)
     }
 
     /// Bytes held by rows and series.

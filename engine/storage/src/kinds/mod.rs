@@ -105,6 +105,11 @@ impl Kinds {
         self.histograms.iter().filter(|(_, column)| !column.is_empty()).map(|(&local, _)| local)
     }
 
+    /// Whether a series has histograms.
+    pub(crate) fn has_samples(&self, local: u32) -> bool {
+        self.histograms.get(&local).is_some_and(|column| !column.is_empty())
+    }
+
     /// Pages of series up to the last that has a column.
     pub(crate) fn page_count(&self) -> u32 {
         let last = self.histograms.keys().chain(self.starts.keys()).max();

@@ -8,6 +8,7 @@ use metricsstore_vfs::{File, Files};
 use super::record;
 use super::{FRAME_BYTES, HEADER_BYTES, MAX_BODY_BYTES, fill_frame, header, segment_path};
 use crate::StorageError;
+use crate::error::is_full_disk;
 use crate::identity::Identity;
 use crate::sync::{Condvar, Mutex};
 
@@ -61,6 +62,8 @@ struct State {
     syncing: bool,
     /// Why the log takes no more records, until [`Log::heal`].
     broken: Option<String>,
+    /// Whether that is for lack of space.
+    out_of_space: bool,
     syncs: u64,
 }
 
@@ -110,6 +113,7 @@ impl Log {
             failures: u64::from(broken.is_some()),
             defined: identity.next_order(),
             syncing: false,
+            out_of_space: broken.is_some(),
             broken,
             syncs: 0,
         };
@@ -155,6 +159,7 @@ impl Log {
             None => Err(std::io::ErrorKind::StorageFull.into()),
         };
         if let Err(error) = appended {
+            state.out_of_space = is_full_disk(&error);
             return Err(self.fail(state, format!("cannot write: {error}")));
         }
         state.written += frame.len() as u64;
@@ -206,6 +211,7 @@ impl Log {
             Ok(()) => state.synced = state.synced.max(covers),
             // The file is poisoned: what it held beyond the last good sync may be gone.
             Err(error) => {
+                state.out_of_space = is_full_disk(&error);
                 self.fail(state, format!("cannot sync: {error}"));
             }
         }
@@ -245,6 +251,7 @@ impl Log {
                 if !removed(&*self.files, &segment_path(&self.dir, number)) {
                     state.number = number;
                 }
+                state.out_of_space = error.is_full_disk();
                 self.fail(&mut state, error.to_string());
                 Err(error)
             }
@@ -272,6 +279,12 @@ impl Log {
     /// Why the log takes no records at present.
     pub(crate) fn broken(&self) -> Option<String> {
         self.state.lock().broken.clone()
+    }
+
+    /// Whether the log takes no records for lack of space.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        let state = self.state.lock();
+        state.broken.is_some() && state.out_of_space
     }
 
     /// Removes the files below `floor`; returns how many went.

@@ -120,6 +120,24 @@ impl Machine {
         }
     }
 
+    /// The same on a volume of 1 GiB.
+    pub fn on_a_small_volume(seed: u64) -> Machine {
+        let machine = Machine::new(seed);
+        machine.files.set_capacity(Some(1 << 30));
+        machine
+    }
+
+    /// Fills the volume with somebody else's file, so that so many bytes are left.
+    pub fn leave(&self, bytes: u64) {
+        use metricsstore_vfs::Files;
+        let other = Path::new("/other");
+        if self.files.exists(other).unwrap() {
+            self.files.remove(other).unwrap();
+        }
+        let available = self.files.space(Path::new("/")).unwrap().available;
+        self.files.allocate(other, available - bytes).unwrap();
+    }
+
     pub fn try_open(&self) -> Result<Arc<Store>, StorageError> {
         Store::open(
             self.options.clone(),

@@ -62,17 +62,17 @@ fn a_manifest_that_cannot_be_written_is_an_error_at_every_tick_and_costs_nothing
 // prometheus/prometheus#3283
 #[test]
 fn writing_goes_on_when_space_is_back() {
-    let mut machine = Machine::new(1);
+    let mut machine = Machine::on_a_small_volume(1);
     let store = machine.open();
     append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap();
     for round in 1..4 {
-        machine.files.set_capacity(Some(used(&machine) + 10));
+        machine.leave(10);
         let time = NOW_MS + round * STEP_MS;
         for _ in 0..3 {
             assert!(append(&store, &[(1, time, 1.0)], DURABLE).is_err());
             let _ = store.maintain();
         }
-        machine.files.set_capacity(None);
+        machine.leave(200 << 20);
         store.maintain().unwrap();
         append(&store, &[(1, time, 1.0)], DURABLE).unwrap();
     }
@@ -98,12 +98,12 @@ fn three_segments(machine: &Machine, expected: &mut Contents) -> std::sync::Arc<
 // prometheus/prometheus#7245
 #[test]
 fn a_full_disk_removes_nothing() {
-    let mut machine = Machine::new(1);
+    let mut machine = Machine::on_a_small_volume(1);
     let mut expected = Contents::new();
     let store = three_segments(&machine, &mut expected);
     fill(&store, &mut expected, NOW_MS + 60 * STEP_MS, 20, 5);
     let segments: BTreeSet<String> = machine.names("segments").into_iter().collect();
-    machine.files.set_capacity(Some(used(&machine)));
+    machine.leave(0);
     for _ in 0..10 {
         machine.clock.advance(SEAL_AFTER);
         let _ = store.maintain();
@@ -153,12 +153,12 @@ fn retention_frees_space_before_anything_is_written() {
 // VictoriaMetrics/VictoriaMetrics#2762, #1727, #10057
 #[test]
 fn read_only_ends_by_itself_and_what_frees_space_goes_on() {
-    let mut machine = Machine::new(1);
+    let mut machine = Machine::on_a_small_volume(1);
     machine.options.retention_ms = Some(2 * HOUR_MS);
     let mut expected = Contents::new();
     let store = three_segments(&machine, &mut expected);
     fill(&store, &mut expected, NOW_MS + 60 * STEP_MS, 5, 5);
-    machine.files.set_capacity(Some(used(&machine)));
+    machine.leave(0);
     let _ = store.maintain();
     assert!(append(&store, &[(1, NOW_MS + 100 * STEP_MS, 1.0)], DURABLE).is_err());
     assert_eq!(read_all(&store), expected, "reading goes on");
@@ -169,10 +169,10 @@ fn read_only_ends_by_itself_and_what_frees_space_goes_on() {
         let _ = store.maintain();
         let time = NOW_MS + 5 * HOUR_MS;
         written = written || append(&store, &[(1, time, 2.0)], DURABLE).is_ok();
-        machine.files.set_capacity(Some(used(&machine) * 8));
+        machine.leave(200 << 20);
     }
     assert!(written);
-    assert!(!store.stats().read_only);
+    assert_eq!(store.stats().read_only, None);
 }
 
 // prometheus/prometheus#19289

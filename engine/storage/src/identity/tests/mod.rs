@@ -8,6 +8,8 @@ use metricsstore_model::{
     Batch, Extras, LabelBuf, LabelDecoder, LabelError, MatchOp, Matcher, Origin, RawKeyHasher, Refusal, Row,
 };
 
+use roaring::RoaringBitmap;
+
 use super::{Identity, Resolved, SeriesId};
 
 /// Raw labels of the tests: `name=value` lines; `#drop` is a row that relabelling drops.
@@ -177,4 +179,12 @@ fn readers_see_whole_series_while_others_are_created_and_removed() {
         });
     });
     assert!(identity.len() > 1000);
+}
+
+impl Identity {
+    /// A removal with nothing beside it; returns how many series went.
+    fn retain(&self, live: &RoaringBitmap, before: u64) -> usize {
+        let removal = self.prepare_removal(live, before);
+        removal.map_or(0, |removal| self.finish_removal(removal, |_| false).series.len() as usize)
+    }
 }

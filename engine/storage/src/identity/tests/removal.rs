@@ -93,3 +93,54 @@ fn labels_of_a_select_stay_valid_when_its_series_are_removed() {
         assert_eq!(found, series[id.0 as usize]);
     }
 }
+
+#[test]
+fn series_found_created_and_revived_while_the_tables_are_rebuilt_are_all_there() {
+    let identity = identity();
+    resolve(&identity, &population(0, 5000));
+    identity.retain(&(1000..5000).collect(), identity.next_order());
+    identity.retain(&(1000..5000).collect(), identity.next_order());
+    // Ids below 1000 are free, every second series from there on ends.
+    let live: RoaringBitmap = (1000..5000).filter(|id| id % 2 == 0).collect();
+    let before = identity.next_order();
+    let removal = identity.prepare_removal(&live, before).unwrap();
+    let created = resolve(&identity, &population(10_000, 13_000));
+    assert_eq!(id_of(created[0]), SeriesId(0), "a free id goes to a series that is created meanwhile");
+    assert_eq!(resolve(&identity, &population(1001, 1002)), [Resolved::Known(SeriesId(1001))]);
+    let removed = identity.finish_removal(removal, |id| id == 1001 || id == 4999);
+    assert_eq!(removed.series.len(), 1998);
+    assert!(!removed.series.contains(1001) && !removed.series.contains(4999));
+    let known = |from, to| {
+        let known = |resolved| matches!(resolved, Resolved::Known(id) if identity.series_ref(id).is_some());
+        resolve(&identity, &population(from, to)).into_iter().filter(|&resolved| known(resolved)).count()
+    };
+    assert_eq!(resolve(&identity, &population(10_000, 13_000)).len(), 3000);
+    assert_eq!((known(10_000, 13_000), known(1001, 1002), known(4999, 5000)), (3000, 1, 1));
+    assert_eq!(identity.len(), 2000 + 2 + 3000);
+    assert_eq!(identity.select(&[]).series.len(), identity.len());
+    // What was created meanwhile is still to be defined in the log, with its order.
+    assert_eq!(identity.next_order(), before + 3000);
+    assert_eq!(resolve(&identity, &population(1003, 1004)), [Resolved::Created(SeriesId(7000))]);
+}
+
+#[test]
+fn a_removal_counts_its_copy_and_waits_when_there_is_no_room_for_it() {
+    let budget = Budget::unlimited();
+    let identity = Identity::new(budget.clone());
+    resolve(&identity, &population(0, 20_000));
+    let live: RoaringBitmap = (0..10_000).collect();
+    let counted = budget.counted();
+    let removal = identity.prepare_removal(&live, identity.next_order()).unwrap();
+    assert!(budget.counted() > counted * 4 / 3, "{} {counted}", budget.counted());
+    drop(removal);
+    resolve(&identity, &population(0, 1));
+    identity.footprint();
+    budget.set_limit(counted);
+    assert!(identity.prepare_removal(&live, identity.next_order()).is_none());
+    assert_eq!(budget.part(Part::RawCache), 0, "raw keys are given up first");
+    assert!(budget.counted() < counted);
+    budget.set_limit(counted * 2);
+    let removal = identity.prepare_removal(&live, identity.next_order()).unwrap();
+    assert_eq!(identity.finish_removal(removal, |_| false).series.len(), 10_000);
+    assert!(budget.counted() < counted * 2 / 3);
+}
