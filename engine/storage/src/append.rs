@@ -256,14 +256,17 @@ fn judge_older(
     };
     match found {
         Ok(Some(value)) if value == bits => Ok(false),
-        Ok(None) if limits.takes_late(timestamp_ms) => {
+        Ok(None)
+            if !is_last
+                && limits.takes_late(timestamp_ms)
+                && data.histogram_at(local, timestamp_ms).is_none()
+                && matches!(taken.histogram_at(series, timestamp_ms), Ok(None)) =>
+        {
             data.take_late(local, timestamp_ms, bits);
             Ok(true)
         }
-        // Where the series' samples cannot be read, nothing may be said to be the same or free.
-        Ok(Some(_)) | Err(_) if is_last || limits.takes_late(timestamp_ms) => {
-            Err(Refusal::DuplicateTimestamp)
-        }
+        // Another value or a histogram. Where the series' samples cannot be read, nothing is the same or free.
+        Ok(_) | Err(_) if is_last || limits.takes_late(timestamp_ms) => Err(Refusal::DuplicateTimestamp),
         _ => Err(limits.refusal_of_older(Refusal::OutOfOrder)),
     }
 }

@@ -144,7 +144,12 @@ impl Store {
         };
         match found {
             Ok(Some(histogram)) if histogram == entry.histogram => Ok(None),
-            Ok(None) if !is_last && limits.takes_late(time) && data.value_at(local, time).is_none() => {
+            Ok(None)
+                if !is_last
+                    && limits.takes_late(time)
+                    && data.value_at(local, time).is_none()
+                    && matches!(taken.value_at(entry.series, time), Ok(None)) =>
+            {
                 data.take_late_histogram(local, time, &entry.histogram);
                 entry.is_late = true;
                 Ok(Some(entry))

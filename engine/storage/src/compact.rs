@@ -17,7 +17,8 @@ const FAN_IN: usize = 4;
 const MAX_SEGMENTS: usize = 12;
 /// A merged segment is not made longer than this.
 const MAX_OUTPUT_BYTES: u64 = 2 << 30;
-/// Merged segments span at most a tenth of retention, late samples aside, but may always span so much.
+/// Merged segments span at most a tenth of retention, late samples aside, but may always span so much, or a quarter of
+/// retention if that is less: what they hold of ended series is kept until all of it has expired.
 const MIN_SPAN_MS: i64 = 2 * 3_600_000;
 /// Output streams that are found again for further series.
 const KNOWN_STREAMS: usize = 16 << 10;
@@ -26,7 +27,8 @@ const TURN_SERIES: usize = 512;
 
 /// Neighbours to merge: the cheapest of those that are alike in size and together not too long for retention.
 pub(crate) fn choose(segments: &[Arc<Segment>], retention_ms: i64) -> Option<Range<usize>> {
-    let max_span_ms = if retention_ms < 0 { i64::MAX } else { (retention_ms / 10).max(MIN_SPAN_MS) };
+    let max_span_ms =
+        if retention_ms < 0 { i64::MAX } else { (retention_ms / 10).max(MIN_SPAN_MS.min(retention_ms / 4)) };
     let fits = |range: &Range<usize>| {
         let part = &segments[range.clone()];
         let min = part.iter().map(|segment| segment.min_ms).min().unwrap_or(0);

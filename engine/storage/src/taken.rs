@@ -6,7 +6,7 @@ use metricsstore_model::histogram::Histogram;
 use crate::StorageError;
 use crate::head::Layout;
 use crate::kinds::{Kind, decode_histograms};
-use crate::segment::SegmentCursor;
+use crate::segment::{Segment, SegmentCursor};
 use crate::view::View;
 
 /// Looks up samples of one series after the other; what was decoded of a series serves all its samples.
@@ -63,7 +63,11 @@ impl<'v> Taken<'v> {
                 return Ok(found);
             }
         }
-        for segment in self.view.segments.iter().rev() {
+        let may_have = |segment: &&Arc<Segment>| {
+            (segment.min_ms..=segment.max_ms).contains(&timestamp_ms)
+                && segment.series_with(Kind::Histograms).contains(series)
+        };
+        for segment in self.view.segments.iter().rev().filter(may_have) {
             let Some(column) =
                 SegmentCursor::new(Arc::clone(segment)).kind_column(Kind::Histograms, series)?
             else {

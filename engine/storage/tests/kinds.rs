@@ -374,6 +374,31 @@ fn late_histograms_are_taken_within_the_window_and_survive_everything() {
 }
 
 #[test]
+fn a_timestamp_has_one_sample_of_one_kind_however_late_the_other_comes() {
+    let mut machine = Machine::new(6);
+    machine.options.out_of_order_window_ms = HOUR_MS;
+    let mut store = machine.open();
+    let float = |minute: i64| (1, NOW_MS + minute * 60_000, 0, Said::Float(1.0));
+    let histogram =
+        |minute: i64| (1, NOW_MS + minute * 60_000, 0, Said::Histogram(integer(1, ResetHint::Unknown)));
+    append(&store, &[histogram(1), float(2), histogram(3), float(4), float(0)]);
+    let check = |store: &Store, when: &str| {
+        let verdicts = append(store, &[float(1), float(3), histogram(2), histogram(4), histogram(0)]);
+        let refused = verdicts.refused.iter().chain(&verdicts.histograms.refused);
+        let refusals: Vec<&Refusal> = refused.map(|refused| &refused.refusal).collect();
+        assert_eq!(refusals, [&Refusal::DuplicateTimestamp; 5], "{when}");
+        assert_eq!(verdicts.written + verdicts.histograms.written, 0, "{when}");
+        assert_eq!(read(store)[&1].len(), 5, "{when}");
+    };
+    check(&store, "open");
+    seal(&machine, &store);
+    check(&store, "sealed");
+    drop(store);
+    store = machine.open();
+    check(&store, "started again");
+}
+
+#[test]
 fn a_start_that_is_not_before_its_sample_is_ignored_without_a_word() {
     // cortexproject/cortex#7060: such starts were errors of the whole request.
     let machine = Machine::new(1);
