@@ -31,6 +31,11 @@ pub(crate) struct Field {
 }
 
 impl Field {
+    /// Whether the value is bytes: a message, a text or packed numbers.
+    pub(crate) fn is_length_delimited(self) -> bool {
+        self.wire_type == LENGTH_DELIMITED
+    }
+
     #[inline]
     fn expect(self, wire_type: u8, what: &'static str) -> Result<(), Malformed> {
         if self.wire_type == wire_type { Ok(()) } else { Err(Malformed { offset: self.start, what }) }
@@ -73,8 +78,14 @@ impl<'b> Reader<'b> {
         Ok(Some(Field { number: number as u32, wire_type: tag as u8 & 7, start }))
     }
 
+    /// Whether nothing is left.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.position == self.bytes.len()
+    }
+
+    /// A number without a tag.
     #[inline]
-    fn varint(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
         match self.bytes.get(self.position) {
             Some(&byte) if byte < 0x80 => {
                 self.position += 1;
@@ -110,6 +121,12 @@ impl<'b> Reader<'b> {
     #[inline]
     pub(crate) fn fixed64(&mut self, field: Field) -> Result<u64, Malformed> {
         field.expect(FIXED64, "a 64-bit field")?;
+        self.eight_bytes()
+    }
+
+    /// Eight bytes without a tag.
+    #[inline]
+    pub(crate) fn eight_bytes(&mut self) -> Result<u64, Malformed> {
         match self.bytes[self.position..].first_chunk::<8>() {
             Some(bytes) => {
                 self.position += 8;
@@ -134,11 +151,16 @@ impl<'b> Reader<'b> {
         Ok(inner)
     }
 
+    /// Everything that is left.
+    pub(crate) fn rest(&self) -> &'b [u8] {
+        &self.bytes[self.position..]
+    }
+
     /// The value of a string or bytes field.
     #[inline]
     pub(crate) fn bytes(&mut self, field: Field) -> Result<&'b [u8], Malformed> {
         let inner = self.message(field)?;
-        Ok(&inner.bytes[inner.position..])
+        Ok(inner.rest())
     }
 
     /// Passes over a field's value.

@@ -7,10 +7,15 @@
 //! Label        { string name = 1; string value = 2 }
 //! Sample       { double value = 1; int64 timestamp = 2 }
 //! ```
+//! Histograms, exemplars and metadata are read by `extras`.
+//!
 //! The raw label bytes of a row are the encoded `labels` fields, tags included. Senders write them one after the
 //! other, so they are a slice of the body; a row whose label fields are scattered is copied together.
+mod extras;
+
+use extras::{read_exemplar, read_histogram, read_metadata};
 use metricsstore_model::{
-    Batch, LabelBuf, LabelDecoder, LabelError, METRIC_NAME, Origin, RawKey, RawKeyHasher, Row, Sample,
+    Batch, Extras, LabelBuf, LabelDecoder, LabelError, METRIC_NAME, Origin, RawKey, RawKeyHasher, Row, Sample,
 };
 
 use crate::proto::{Field, Malformed, Reader};
@@ -20,6 +25,13 @@ pub const MAX_DECODED_BYTES: usize = 32 << 20;
 
 /// Most samples in one request.
 pub const MAX_SAMPLES: usize = 1 << 20;
+
+/// Most native histograms in one request, and most exemplars, and most statements of metadata: an empty one takes two
+/// bytes in the request and many more here.
+pub const MAX_EXTRAS: usize = 1 << 16;
+
+/// Most spans, buckets and bounds of all histograms of a request.
+pub const MAX_PARTS_PER_REQUEST: usize = 1 << 21;
 
 /// Buffers above this size, in bytes, are given back after a request.
 const KEPT_BUFFER_BYTES: usize = 4 << 20;
@@ -52,26 +64,20 @@ pub enum DecodeError {
         /// What was expected there.
         what: &'static str,
     },
-    /// The request holds more samples than are accepted at once.
-    #[error("the request holds more than {MAX_SAMPLES} samples; send smaller requests")]
-    TooManySamples,
+    /// The request holds more of something than is accepted at once.
+    #[error("the request holds more than {limit} {what}; send smaller requests")]
+    TooMany {
+        /// What.
+        what: &'static str,
+        /// How much is accepted.
+        limit: usize,
+    },
 }
 
 impl From<Malformed> for DecodeError {
     fn from(malformed: Malformed) -> DecodeError {
         DecodeError::Protobuf { offset: malformed.offset, what: malformed.what }
     }
-}
-
-/// What a request held beside float samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Extras {
-    /// Native histograms: not stored yet, so the sender shall be told.
-    pub histograms_refused: u32,
-    /// Exemplars, left out silently as without exemplar storage.
-    pub exemplars_ignored: u32,
-    /// Metadata entries, left out silently.
-    pub metadata_ignored: u32,
 }
 
 /// Bytes that a compressed body decompresses to, for a reservation before the work. Checks the bound.
@@ -90,6 +96,7 @@ pub fn decoded_len(compressed: &[u8]) -> Result<usize, DecodeError> {
 /// Decodes requests one after the other with buffers that are kept between them.
 pub struct Decoder {
     hasher: RawKeyHasher,
+    keeps_exemplars: bool,
     body: Vec<u8>,
     rows: Vec<Row<'static>>,
     samples: Vec<Sample>,
@@ -103,6 +110,7 @@ impl Decoder {
     pub fn new(process_key: u64) -> Decoder {
         Decoder {
             hasher: RawKeyHasher::new(process_key, KEY_SALT),
+            keeps_exemplars: false,
             body: Vec::new(),
             rows: Vec::new(),
             samples: Vec::new(),
@@ -111,13 +119,18 @@ impl Decoder {
         }
     }
 
+    /// Whether exemplars are handed over from now on; at first they are not, since most stores keep none.
+    pub fn keep_exemplars(&mut self, keep: bool) {
+        self.keeps_exemplars = keep;
+    }
+
     /// Decompresses and decodes one body and hands the batch to `consume`, whose result it returns. Nothing is
     /// handed over when any part of the body is malformed.
     pub fn decode<R>(
         &mut self,
         compressed: &[u8],
         origin: Origin,
-        consume: impl FnOnce(&Batch<'_>, Extras) -> R,
+        consume: impl FnOnce(&Batch<'_>) -> R,
     ) -> Result<R, DecodeError> {
         let declared = decoded_len(compressed)?;
         if self.body.len() < declared {
@@ -136,18 +149,20 @@ impl Decoder {
         &mut self,
         length: usize,
         origin: Origin,
-        consume: impl FnOnce(&Batch<'_>, Extras) -> R,
+        consume: impl FnOnce(&Batch<'_>) -> R,
     ) -> Result<R, DecodeError> {
         let body = &self.body[..length];
         self.samples.clear();
         self.gathered.clear();
         let mut request = Request {
             hasher: self.hasher,
+            keeps_exemplars: self.keeps_exemplars,
             rows: rebind(std::mem::take(&mut self.rows)),
             samples: &mut self.samples,
             gathered: &mut self.gathered,
             scattered: Vec::new(),
             extras: Extras::default(),
+            histogram_parts: 0,
         };
         request.read(body)?;
         let Request { mut rows, scattered, extras, .. } = request;
@@ -157,9 +172,8 @@ impl Decoder {
             rows[entry.row].raw_labels = raw_labels;
         }
         let samples = std::mem::take(&mut self.samples);
-        let extras_none = metricsstore_model::Extras::default();
-        let batch = Batch { origin, decoder: &Labels, rows, samples, extras: extras_none };
-        let result = consume(&batch, extras);
+        let batch = Batch { origin, decoder: &Labels, rows, samples, extras };
+        let result = consume(&batch);
         self.rows = rebind(batch.rows);
         self.samples = batch.samples;
         Ok(result)
@@ -193,11 +207,14 @@ struct Scattered {
 
 struct Request<'b, 'd> {
     hasher: RawKeyHasher,
+    keeps_exemplars: bool,
     rows: Vec<Row<'b>>,
     samples: &'d mut Vec<Sample>,
     gathered: &'d mut Vec<u8>,
     scattered: Vec<Scattered>,
-    extras: Extras,
+    extras: Extras<'b>,
+    /// Spans, buckets and bounds so far.
+    histogram_parts: usize,
 }
 
 impl<'b> Request<'b, '_> {
@@ -209,8 +226,8 @@ impl<'b> Request<'b, '_> {
                     self.read_series(body, reader.message(field)?)?;
                 }
                 Field { number: 3, .. } => {
-                    self.extras.metadata_ignored += 1;
-                    reader.skip(field)?;
+                    check_room(self.extras.metadata.len(), "statements of metadata")?;
+                    self.extras.metadata.push(read_metadata(reader.message(field)?)?);
                 }
                 _ => reader.skip(field)?,
             }
@@ -220,6 +237,8 @@ impl<'b> Request<'b, '_> {
 
     fn read_series(&mut self, body: &'b [u8], mut series: Reader<'b>) -> Result<(), DecodeError> {
         let first_sample = self.samples.len() as u32;
+        let extras = self.extras.histograms.len() + self.extras.exemplars.len();
+        let row = self.rows.len() as u32;
         let mut labels = series.position()..series.position();
         let mut gathered_from = None;
         while let Some(field) = series.field()? {
@@ -240,21 +259,25 @@ impl<'b> Request<'b, '_> {
                     }
                 }
                 // Judged one by one: an empty sample takes two bytes in the request and many more here.
-                2 if self.samples.len() == MAX_SAMPLES => return Err(DecodeError::TooManySamples),
+                2 if self.samples.len() == MAX_SAMPLES => {
+                    return Err(DecodeError::TooMany { what: "samples", limit: MAX_SAMPLES });
+                }
                 2 => self.samples.push(read_sample(series.message(field)?)?),
-                3 => {
-                    self.extras.exemplars_ignored += 1;
-                    series.skip(field)?;
+                3 if self.keeps_exemplars => {
+                    check_room(self.extras.exemplars.len(), "exemplars")?;
+                    self.extras.exemplars.push(read_exemplar(series.message(field)?, row)?);
                 }
                 4 => {
-                    self.extras.histograms_refused += 1;
-                    series.skip(field)?;
+                    check_room(self.extras.histograms.len(), "histograms")?;
+                    let message = series.message(field)?;
+                    let histogram = read_histogram(message, row, &mut self.histogram_parts)?;
+                    self.extras.histograms.push(histogram);
                 }
                 _ => series.skip(field)?,
             }
         }
         let samples = first_sample..self.samples.len() as u32;
-        if samples.is_empty() {
+        if samples.is_empty() && extras == self.extras.histograms.len() + self.extras.exemplars.len() {
             return Ok(());
         }
         let row = match gathered_from {
@@ -270,6 +293,10 @@ impl<'b> Request<'b, '_> {
         self.rows.push(row);
         Ok(())
     }
+}
+
+fn check_room(held: usize, what: &'static str) -> Result<(), DecodeError> {
+    if held < MAX_EXTRAS { Ok(()) } else { Err(DecodeError::TooMany { what, limit: MAX_EXTRAS }) }
 }
 
 fn read_sample(mut message: Reader<'_>) -> Result<Sample, Malformed> {
@@ -304,11 +331,23 @@ impl LabelDecoder for Labels {
         }
         Ok(true)
     }
+
+    fn decode_exemplar(&self, raw_labels: &[u8], labels: &mut LabelBuf) -> Result<(), LabelError> {
+        labels.clear();
+        read_labels(raw_labels, labels)?;
+        labels.sort();
+        labels.duplicate_name().map_or(Ok(()), |name| Err(LabelError::Duplicate(name.to_owned())))
+    }
 }
 
+/// Reads the label fields; those of an exemplar have others between them.
 fn read_labels(raw_labels: &[u8], labels: &mut LabelBuf) -> Result<(), LabelError> {
     let mut reader = Reader::new(raw_labels);
     while let Some(field) = reader.field()? {
+        if field.number != 1 {
+            reader.skip(field)?;
+            continue;
+        }
         let (mut name, mut value): (&[u8], &[u8]) = (b"", b"");
         let mut message = reader.message(field)?;
         while let Some(part) = message.field()? {

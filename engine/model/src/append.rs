@@ -146,8 +146,8 @@ pub struct HistogramSample {
     pub timestamp_ms: i64,
     /// When the counter began, in milliseconds; 0 when that is unknown.
     pub start_ms: i64,
-    /// Not validated yet.
-    pub histogram: Histogram,
+    /// The histogram, not validated yet, or why what came is none.
+    pub histogram: Result<Histogram, HistogramError>,
 }
 
 /// One exemplar of a series: a single observation with labels of its own.

@@ -64,6 +64,36 @@ pub struct Expr {
     pub span: Span,
 }
 
+impl Expr {
+    /// The matchers of every selector in it, in the order in which they are written.
+    pub fn selectors(&self) -> Vec<&[Matcher]> {
+        let mut found = Vec::new();
+        self.collect_selectors(&mut found);
+        found
+    }
+
+    fn collect_selectors<'e>(&'e self, found: &mut Vec<&'e [Matcher]>) {
+        match &self.kind {
+            ExprKind::Number(_) | ExprKind::String(_) => {}
+            ExprKind::Selector(selector) => found.push(&selector.matchers),
+            ExprKind::Range(range) => found.push(&range.selector.matchers),
+            ExprKind::Subquery(subquery) => subquery.expr.collect_selectors(found),
+            ExprKind::Paren(inner) => inner.collect_selectors(found),
+            ExprKind::Unary(unary) => unary.expr.collect_selectors(found),
+            ExprKind::Binary(binary) => {
+                binary.lhs.collect_selectors(found);
+                binary.rhs.collect_selectors(found);
+            }
+            ExprKind::Aggregate(aggregate) => {
+                for inner in aggregate.param.iter().chain([&aggregate.expr]) {
+                    inner.collect_selectors(found);
+                }
+            }
+            ExprKind::Call(call) => call.args.iter().for_each(|argument| argument.collect_selectors(found)),
+        }
+    }
+}
+
 /// Kinds of expressions.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExprKind {

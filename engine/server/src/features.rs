@@ -39,6 +39,7 @@ pub const KNOWN: &[&str] = &[
 /// Names that change an answer here today; the others are accepted so that command lines carry over, and a line in
 /// the log says that they have no effect.
 pub const EFFECTIVE: &[&str] = &[
+    "exemplar-storage",
     "promql-delayed-name-removal",
     "promql-experimental-functions",
     "promql-unquoted-utf8-names",

@@ -8,6 +8,7 @@ use metricsstore_promql::Engine;
 use metricsstore_storage::RefusedCounts;
 
 use crate::app::{App, now_ms};
+use crate::config::load::InForce;
 
 /// How often files are looked at; a `ConfigMap` is swapped by links, which no file event tells reliably.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
@@ -19,6 +20,12 @@ impl App {
             Some(retention) => Some(retention.time.ms()).filter(|ms| *ms > 0),
             None => self.options.retention_ms,
         }
+    }
+
+    /// How many exemplars are kept: none without `--enable-feature=exemplar-storage`.
+    pub fn max_exemplars(&self, config: &InForce) -> usize {
+        let is_on = self.options.features.iter().any(|name| name == "exemplar-storage");
+        if is_on { config.max_exemplars() } else { 0 }
     }
 
     /// Refusals since the start, by reason: the store's and the server's own.
@@ -65,6 +72,7 @@ fn reload_config(app: &App) -> Result<(), String> {
     }
     if let Some(store) = app.store() {
         store.set_out_of_order_window_ms(config.out_of_order_window_ms());
+        store.set_max_exemplars(app.max_exemplars(&config));
     }
     app.scraping.apply(config.jobs());
     match error {

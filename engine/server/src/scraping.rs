@@ -1,9 +1,9 @@
 //! The scraper's place in the server: started once the store is open, shown by the API.
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use metricsstore_budget::Level;
-use metricsstore_model::LabelBuf;
+use metricsstore_model::{LabelBuf, Metadata};
 use metricsstore_scrape::{ActiveTarget, ScrapeConfig, ScrapeManager, ScrapeOptions, Targets};
 use metricsstore_storage::Store;
 use serde::Serialize;
@@ -53,7 +53,7 @@ struct TargetsJson<'t> {
     dropped_target_counts: Option<&'t BTreeMap<String, u64>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, PartialEq, Eq, PartialOrd, Ord)]
 struct MetadataJson<'m> {
     #[serde(rename = "type")]
     kind: &'static str,
@@ -126,8 +126,8 @@ impl Scraping {
         success(&BTreeMap::from([("scrapePools", targets.dropped_counts.keys().collect::<Vec<_>>())]))
     }
 
-    /// `GET /api/v1/metadata`.
-    pub fn metadata_reply(&self, params: &Params) -> Reply {
+    /// `GET /api/v1/metadata`: what targets say, and what came with remote write.
+    pub fn metadata_reply(&self, params: &Params, written: &[Metadata]) -> Reply {
         let number = |name: &str| match params.get(name) {
             "" => Ok(usize::MAX),
             text => match text.parse::<i64>() {
@@ -142,18 +142,27 @@ impl Scraping {
         };
         let metric = params.get("metric");
         let all = self.manager.get().map(ScrapeManager::metadata).unwrap_or_default();
-        let shown: BTreeMap<&str, Vec<MetadataJson<'_>>> = all
-            .iter()
-            .filter(|(name, _)| metric.is_empty() || metric == name.as_str())
+        let mut families: BTreeMap<&str, BTreeSet<MetadataJson<'_>>> = BTreeMap::new();
+        for (name, statements) in &all {
+            let statements = statements.iter().map(|metadata| MetadataJson {
+                kind: metadata.kind.name(),
+                help: &metadata.help,
+                unit: &metadata.unit,
+            });
+            families.entry(name).or_default().extend(statements);
+        }
+        for metadata in written {
+            families.entry(&metadata.family).or_default().insert(MetadataJson {
+                kind: metadata.kind.name(),
+                help: &metadata.help,
+                unit: &metadata.unit,
+            });
+        }
+        let shown: BTreeMap<&str, Vec<MetadataJson<'_>>> = families
+            .into_iter()
+            .filter(|(name, _)| metric.is_empty() || metric == *name)
             .take(limit)
-            .map(|(name, statements)| {
-                let statements = statements.iter().take(per_metric).map(|metadata| MetadataJson {
-                    kind: metadata.kind.name(),
-                    help: &metadata.help,
-                    unit: &metadata.unit,
-                });
-                (name.as_str(), statements.collect())
-            })
+            .map(|(name, statements)| (name, statements.into_iter().take(per_metric).collect()))
             .collect();
         success(&shown)
     }

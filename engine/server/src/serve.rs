@@ -211,11 +211,16 @@ async fn open_store(app: &Arc<App>) -> Result<Worker, String> {
     let opened = app.clone();
     let task = tokio::task::spawn_blocking(move || {
         let options = &opened.options;
+        let config = opened.config.lock();
+        let (out_of_order_window_ms, max_exemplars) =
+            (config.out_of_order_window_ms(), opened.max_exemplars(&config));
+        drop(config);
         let store_options = StoreOptions {
             shards: opened.threads() as usize,
             retention_ms: opened.retention_ms_of(&opened.runtime.lock().config),
             retention_bytes: options.retention_bytes,
-            out_of_order_window_ms: opened.config.lock().out_of_order_window_ms(),
+            out_of_order_window_ms,
+            max_exemplars,
             block_duration_ms: options.block_duration_ms,
             wal_sync: options.wal_sync,
             ..StoreOptions::new(&options.data_dir)
@@ -234,6 +239,7 @@ async fn open_store(app: &Arc<App>) -> Result<Worker, String> {
     // A reload may run beside this; its lock keeps the later configuration the one in force.
     let config = app.config.lock();
     store.set_out_of_order_window_ms(config.out_of_order_window_ms());
+    store.set_max_exemplars(app.max_exemplars(&config));
     app.scraping.apply(config.jobs());
     drop(config);
     app.phase.send_replace(Phase::Ready);

@@ -74,13 +74,16 @@ impl Store {
             let mut data = view.open[shard[0].0].data.lock();
             for &(_, series, index) in shard {
                 let sample = &histograms[index as usize];
-                let entry = LogHistogram {
+                let entry = sample.histogram.clone().map(|histogram| LogHistogram {
                     series: series.0,
                     timestamp_ms: sample.timestamp_ms,
                     is_late: false,
-                    histogram: sample.histogram.clone(),
-                };
-                match self.judge_histogram(&mut data, &mut taken, entry, limits) {
+                    histogram,
+                });
+                let judged = entry
+                    .map_err(Refusal::from)
+                    .and_then(|entry| self.judge_histogram(&mut data, &mut taken, entry, limits));
+                match judged {
                     Ok(written) => {
                         verdicts.histograms.written += 1;
                         if let Some(entry) = written {

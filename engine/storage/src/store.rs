@@ -116,6 +116,11 @@ impl Store {
         self.families.all()
     }
 
+    /// Whether exemplars are kept at present.
+    pub fn keeps_exemplars(&self) -> bool {
+        self.exemplars.is_enabled()
+    }
+
     /// Changes how many exemplars are kept while running; the newest stay, 0 keeps none.
     pub fn set_max_exemplars(&self, max_exemplars: usize) {
         self.exemplars.resize(max_exemplars);

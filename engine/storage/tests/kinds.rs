@@ -59,7 +59,7 @@ fn append_with(store: &Store, entries: &[Entry], metadata: Vec<Metadata>) -> Ver
                 extras.starts_ms.push(start_ms);
             }
             Said::Histogram(histogram) => {
-                let histogram = histogram.clone();
+                let histogram = Ok(histogram.clone());
                 extras.histograms.push(HistogramSample { row, timestamp_ms, start_ms, histogram });
             }
             Said::Exemplar(labels, value) => {

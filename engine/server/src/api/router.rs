@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::routing::{get, post};
 
-use super::{metrics_page, query, series, status, targets, write};
+use super::{exemplars, metrics_page, query, series, status, targets, write};
 use crate::app::{App, Phase};
 use crate::http::layers::{accepts_gzip, compress};
 use crate::http::reply::{Reply, empty, text};
@@ -36,7 +36,7 @@ pub fn web(app: &Arc<App>) -> Router {
         .route("/status/buildinfo", get(status::build_info))
         .route("/status/tsdb", get(status::tsdb))
         .route("/status/walreplay", get(status::wal_replay))
-        .route("/query_exemplars", get(targets::no_exemplars).post(targets::no_exemplars))
+        .route("/query_exemplars", get(exemplars::query_exemplars).post(exemplars::query_exemplars))
         .route("/rules", get(targets::no_rules))
         .route("/alerts", get(targets::no_alerts))
         .route("/write", post(write::write))

@@ -20,17 +20,13 @@ pub async fn pools(State(app): State<Arc<App>>) -> Reply {
 
 /// `GET /api/v1/metadata`.
 pub async fn metadata(State(app): State<Arc<App>>, Form(params): Form) -> Reply {
-    app.scraping.metadata_reply(&params)
+    let written = app.store().map(|store| store.metadata()).unwrap_or_default();
+    app.scraping.metadata_reply(&params, &written)
 }
 
 /// `GET /api/v1/rules`: there are none, which is what Grafana wants to hear.
 pub async fn no_rules() -> Reply {
     raw(r#"{"status":"success","data":{"groups":[]}}"#)
-}
-
-/// `GET` and `POST /api/v1/query_exemplars`: none are stored.
-pub async fn no_exemplars() -> Reply {
-    raw(r#"{"status":"success","data":[]}"#)
 }
 
 /// `GET /api/v1/alerts`.

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use metricsstore_budget::{Budget, Grant, Level, Part};
-use metricsstore_ingest::remote_write::{Decoder, Extras, MAX_DECODED_BYTES, decoded_len};
+use metricsstore_ingest::remote_write::{Decoder, MAX_DECODED_BYTES, decoded_len};
 use metricsstore_model::{Acknowledge, Append as _, AppendError, Batch, LabelBuf, Origin, Refusal, Verdicts};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -102,10 +102,12 @@ impl WriteDesk {
         &self,
         body: &[u8],
         origin: Origin,
-        consume: impl FnOnce(&Batch<'_>, Extras) -> R,
+        keep_exemplars: bool,
+        consume: impl FnOnce(&Batch<'_>) -> R,
     ) -> Result<R, String> {
         let kept = self.decoders.lock().pop();
         let mut decoder = kept.unwrap_or_else(|| Decoder::new(self.process_key));
+        decoder.keep_exemplars(keep_exemplars);
         let result = decoder.decode(body, origin, consume).map_err(|error| error.to_string());
         self.decoders.lock().push(decoder);
         result
@@ -192,8 +194,8 @@ async fn write_inner(app: &Arc<App>, request: Request<Body>) -> Result<(), Refus
     let task_app = app.clone();
     let task = tokio::task::spawn_blocking(move || {
         let _held = (reservation, worker);
-        task_app.writes.decode(&body, origin, |batch, extras| {
-            store.append(batch, Acknowledge::Durable).map(|verdicts| judge(batch, extras, &verdicts))
+        task_app.writes.decode(&body, origin, store.keeps_exemplars(), |batch| {
+            store.append(batch, Acknowledge::Durable).map(|verdicts| judge(batch, &verdicts))
         })
     });
     let decoded = task
@@ -342,6 +344,7 @@ async fn reserve_decoded(
 #[derive(Debug, PartialEq, Eq)]
 struct Judgement {
     series: usize,
+    /// Histograms among them.
     samples: u32,
     written: u32,
     written_series: usize,
@@ -349,26 +352,25 @@ struct Judgement {
     by_budget: u32,
     /// Refused samples by reason.
     by_reason: BTreeMap<String, u32>,
-    histograms: u32,
     example: Option<String>,
 }
 
-/// `None` when everything was written.
-fn judge(batch: &Batch<'_>, extras: Extras, verdicts: &Verdicts) -> Option<Judgement> {
-    if verdicts.refused.is_empty() && extras.histograms_refused == 0 {
+/// `None` when everything was written. Exemplars that were refused are no error of the request, as for Prometheus.
+fn judge(batch: &Batch<'_>, verdicts: &Verdicts) -> Option<Judgement> {
+    let histograms = &verdicts.histograms;
+    if verdicts.refused.is_empty() && histograms.refused.is_empty() {
         return None;
     }
     let mut judgement = Judgement {
         series: batch.rows.len(),
-        samples: batch.samples.len() as u32,
-        written: verdicts.written,
+        samples: (batch.samples.len() + batch.extras.histograms.len()) as u32,
+        written: verdicts.written + histograms.written,
         written_series: batch.rows.len(),
         by_budget: 0,
         by_reason: BTreeMap::new(),
-        histograms: extras.histograms_refused,
         example: None,
     };
-    for refused in &verdicts.refused {
+    for refused in verdicts.refused.iter().chain(&histograms.refused) {
         let Some(row) = batch.rows.get(refused.row as usize) else { continue };
         if refused.sample.is_none() {
             judgement.written_series -= 1;
@@ -376,7 +378,11 @@ fn judge(batch: &Batch<'_>, extras: Extras, verdicts: &Verdicts) -> Option<Judge
         match &refused.refusal {
             Refusal::SeriesBudget => judgement.by_budget += 1,
             reason => {
-                let samples = if refused.sample.is_some() { 1 } else { row.samples.len() as u32 };
+                let of_row = || {
+                    let histograms = batch.extras.histograms.iter().filter(|h| h.row == refused.row);
+                    row.samples.len() + histograms.count()
+                };
+                let samples = if refused.sample.is_some() { 1 } else { of_row() as u32 };
                 *judgement.by_reason.entry(reason.to_string()).or_default() += samples;
                 let shown = || show_labels(batch, row.raw_labels);
                 judgement.example = judgement.example.take().or_else(shown);
@@ -434,12 +440,6 @@ impl Judgement {
                 self.written
             ));
         }
-        if self.histograms > 0 {
-            parts.push(format!(
-                "{} native histograms refused: not supported in this version; {} samples were written",
-                self.histograms, self.written
-            ));
-        }
         parts.join("; ")
     }
 }
@@ -459,7 +459,6 @@ mod tests {
             written_series: 1997,
             by_budget: 3,
             by_reason: BTreeMap::new(),
-            histograms: 0,
             example: None,
         };
         assert_eq!(

@@ -49,6 +49,12 @@ impl InForce {
         self.config().map_or(0, |config| config.out_of_order_window.ms())
     }
 
+    /// How many exemplars are kept where their storage is on, as Prometheus has it.
+    pub fn max_exemplars(&self) -> usize {
+        const DEFAULT: usize = 100_000;
+        self.config().and_then(|config| config.max_exemplars).unwrap_or(DEFAULT)
+    }
+
     /// All jobs, those of the main file first.
     pub fn jobs(&self) -> Vec<ScrapeConfig> {
         let main = self.main.iter().flat_map(|good| &good.parsed.jobs);

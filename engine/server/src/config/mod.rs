@@ -60,6 +60,8 @@ pub struct Config {
     pub jobs: Vec<ScrapeConfig>,
     /// `storage.tsdb.out_of_order_time_window`; 0 accepts nothing out of order.
     pub out_of_order_window: PromDuration,
+    /// `storage.exemplars.max_exemplars`; `None` where it is not set.
+    pub max_exemplars: Option<usize>,
     /// Further files with jobs, as patterns, resolved against the file's directory.
     pub scrape_config_files: Vec<PathBuf>,
     /// The file as it may be shown: without secrets.
@@ -84,7 +86,7 @@ impl Config {
             &["rule_files", "alerting", "remote_write", "remote_read", "tracing", "otlp"],
         )?;
         let global = top.read("global", read_global)?.unwrap_or_default();
-        let out_of_order_window = top.read("storage", read_storage)?.unwrap_or_default();
+        let (out_of_order_window, max_exemplars) = top.read("storage", read_storage)?.unwrap_or_default();
         top.read("runtime", |node| node.section(&["gogc"], &["log_level"]).map(|_| ()))?;
         let dir = path.parent().unwrap_or(Path::new(""));
         let jobs = top.read("scrape_configs", |node| scrape::jobs(node, &global, dir))?.unwrap_or_default();
@@ -96,7 +98,14 @@ impl Config {
                 .map(|item| Ok(dir.join(item.text()?)))
                 .collect::<Result<_, ConfigError>>()?,
         };
-        Ok(Config { global, jobs, out_of_order_window, scrape_config_files, shown: root.shown() })
+        Ok(Config {
+            global,
+            jobs,
+            out_of_order_window,
+            max_exemplars,
+            scrape_config_files,
+            shown: root.shown(),
+        })
     }
 
     /// Reads the jobs of a file that `scrape_config_files` names.
@@ -180,16 +189,22 @@ fn duration(node: &Node) -> Result<PromDuration, ConfigError> {
     Ok(duration)
 }
 
-/// The out-of-order window.
-fn read_storage(node: &Node) -> Result<PromDuration, ConfigError> {
-    let section = node.section(&["tsdb"], &["exemplars"])?;
-    let Some(tsdb) = section.get("tsdb") else { return Ok(PromDuration::default()) };
-    let tsdb = tsdb.section(
-        &["out_of_order_time_window"],
-        &["retention", "stale_series_compaction_threshold", "chunk_encoding"],
-    )?;
-    let window = tsdb.read("out_of_order_time_window", |node| node.parsed(PromDuration::parse))?;
-    Ok(window.unwrap_or_default())
+/// The out-of-order window and the number of exemplars.
+fn read_storage(node: &Node) -> Result<(PromDuration, Option<usize>), ConfigError> {
+    let section = node.section(&["tsdb", "exemplars"], &[])?;
+    let window = section.read("tsdb", |node| {
+        let tsdb = node.section(
+            &["out_of_order_time_window"],
+            &["retention", "stale_series_compaction_threshold", "chunk_encoding"],
+        )?;
+        tsdb.read("out_of_order_time_window", |node| node.parsed(PromDuration::parse))
+    })?;
+    let exemplars = section.read("exemplars", |node| {
+        // Nothing and less turn them off.
+        let number = |node: &Node| node.parsed(str::parse::<i64>).map(|number| number.max(0) as usize);
+        node.section(&["max_exemplars"], &[])?.read("max_exemplars", number)
+    })?;
+    Ok((window.flatten().unwrap_or_default(), exemplars.flatten()))
 }
 
 /// An error when a key has another value than those that change nothing.
