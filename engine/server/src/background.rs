@@ -77,6 +77,7 @@ pub fn controller(app: Arc<App>) -> std::io::Result<Worker> {
         app.writes.resize(app.budget.limit());
         if let Some(store) = app.store() {
             store.set_pressure(level);
+            store.set_used(app.memory.used());
         }
         if changed.is_some() {
             app.metrics.pressure_changes.inc();

@@ -4,10 +4,10 @@ use metricsstore_model::AppendError;
 
 use crate::DiskLevel;
 use crate::disk::Disk;
-use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-/// This share of all series' state may exist twice while a seal runs.
-const SEALING_SHARE: u64 = 4;
+/// This share of all series' state exists twice while a seal runs: the columns, not what series are judged by.
+const SEALING_SHARE: u64 = 2;
 /// What the series that exist still fill with samples before a seal frees it, as a share of their state: about half of
 /// them take a fragment of 32 bytes.
 const PAYLOAD_SHARE: u64 = 4;
@@ -17,16 +17,22 @@ const RETRY_AFTER_SECONDS: u32 = 5;
 pub(crate) struct Ladder {
     budget: Budget,
     told: AtomicU8,
+    /// What the process uses beyond what is counted: program, stacks, slack of the allocator.
+    uncounted: AtomicU64,
     pub(crate) disk: Disk,
 }
 
 impl Ladder {
     pub(crate) fn new(budget: Budget, disk: Disk) -> Ladder {
-        Ladder { budget, told: AtomicU8::new(Level::Normal as u8), disk }
+        Ladder { budget, told: AtomicU8::new(Level::Normal as u8), uncounted: AtomicU64::new(0), disk }
     }
 
     pub(crate) fn tell(&self, level: Level) {
         self.told.store(level as u8, Relaxed);
+    }
+
+    pub(crate) fn tell_used(&self, bytes: u64) {
+        self.uncounted.store(bytes.saturating_sub(self.budget.counted()), Relaxed);
     }
 
     pub(crate) fn level(&self) -> Level {
@@ -56,14 +62,23 @@ impl Ladder {
     }
 
     /// Whether new series are admitted: those that exist must have room for their samples until the next seal, and for
-    /// the columns that some have in two epochs while it runs. What the process needs besides is not counted here, so
-    /// that this ends a good way below the level at which series are refused.
+    /// the columns that exist in two epochs while it runs.
     pub(crate) fn admits_series(&self) -> bool {
         let state = self.budget.part(Part::SeriesState);
         let samples = (state / PAYLOAD_SHARE).saturating_sub(self.budget.part(Part::HeadPayload));
-        let then = self.budget.counted() + samples + state / SEALING_SHARE;
-        self.level() < Level::RefuseSeries
-            && Level::Normal.next(then, self.budget.limit()) < Level::RefuseQueries
+        self.level() < Level::RefuseSeries && self.level_while_sealing(samples) < Level::RefuseQueries
+    }
+
+    /// Whether the head is sealed although it is not full: memory is short, or would be while the seal runs.
+    pub(crate) fn wants_seal(&self) -> bool {
+        self.level() >= Level::SealEarly || self.level_while_sealing(0) >= Level::RefuseQueries
+    }
+
+    /// The level that a seal would raise if it began after `more` bytes of samples.
+    fn level_while_sealing(&self, more: u64) -> Level {
+        let used = self.budget.counted().saturating_add(self.uncounted.load(Relaxed));
+        let sealing = self.budget.part(Part::SeriesState) / SEALING_SHARE;
+        Level::Normal.next(used.saturating_add(more + sealing), self.budget.limit())
     }
 }
 
@@ -88,5 +103,24 @@ mod tests {
         assert!(ladder.admit_writes().is_err());
         ladder.tell(Level::SealEarly);
         assert!(ladder.admit_writes().is_ok() && !ladder.admits_series());
+    }
+
+    #[test]
+    fn room_is_kept_for_the_samples_of_all_series_and_for_the_seal_that_frees_them() {
+        let budget = Budget::new(1000);
+        let ladder = Ladder::new(budget.clone(), Disk::new(None));
+        budget.set(Part::SeriesState, 400);
+        budget.set(Part::Identity, 100);
+        // 500 now, 100 more of samples, 200 while they are sealed.
+        assert!(ladder.admits_series() && !ladder.wants_seal());
+        ladder.tell_used(579);
+        assert!(ladder.admits_series() && !ladder.wants_seal());
+        ladder.tell_used(580);
+        assert!(!ladder.admits_series() && !ladder.wants_seal());
+        budget.set(Part::HeadPayload, 99);
+        assert!(!ladder.wants_seal());
+        budget.set(Part::HeadPayload, 100);
+        assert!(ladder.wants_seal(), "before memory is so short that the seal itself has no room");
+        assert_eq!(ladder.level(), Level::Normal);
     }
 }

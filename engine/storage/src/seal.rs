@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metricsstore_budget::Level;
 use roaring::RoaringBitmap;
 
 use crate::head::{Epoch, PAGE_SERIES};
@@ -68,7 +67,7 @@ impl Store {
         let span_ms = head.max_ms.saturating_sub(head.min_ms);
         let long = span_ms >= SEAL_AFTER.as_millis() as i64 && head.payload_bytes >= full / SEAL_SPAN_SHARE;
         let worthwhile = SEAL_EARLY_BYTES.max(self.budget.limit() / SEAL_EARLY_SHARE).min(full);
-        let relieves = self.ladder.level() >= Level::SealEarly && head.payload_bytes >= worthwhile;
+        let relieves = self.ladder.wants_seal() && head.payload_bytes >= worthwhile;
         head.payload_bytes >= full || age >= SEAL_AFTER || long || relieves
     }
 

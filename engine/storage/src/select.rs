@@ -102,7 +102,7 @@ impl Select {
         let overlapping = view.segments.iter().filter(|s| s.min_ms <= end_ms && s.max_ms >= start_ms);
         let mut parts: Vec<Part> =
             overlapping.map(|segment| Part::Segment(SegmentCursor::new(Arc::clone(segment)))).collect();
-        let mut held = 0;
+        let mut held = (selected.series.capacity() * size_of::<(SeriesId, SeriesRef)>()) as u64;
         for (epochs, is_open) in [(&view.frozen, false), (&view.open, true)] {
             for (shard, epoch) in epochs.iter().enumerate() {
                 let of_shard = || selected.series.iter().filter(|(id, _)| layout.shard_of(id.0) == shard);

@@ -138,6 +138,12 @@ impl Store {
         self.ladder.tell(level);
     }
 
+    /// Tells the store how much memory the whole process uses: what it does not count itself is room that its series
+    /// and their samples do not have.
+    pub fn set_used(&self, bytes: u64) {
+        self.ladder.tell_used(bytes);
+    }
+
     /// The store in numbers.
     pub fn stats(&self) -> StoreStats {
         crate::stats::collect(self)

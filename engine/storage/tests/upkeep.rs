@@ -334,9 +334,16 @@ fn a_select_takes_no_more_memory_than_it_was_granted() {
     fill(&store, &mut Contents::new(), NOW_MS, 20, 300);
     let selection = Selection { matchers: &[], start_ms: i64::MIN, end_ms: i64::MAX };
     let budget = Budget::unlimited();
-    let mut batches = store.select(&selection, &budget.grant(Part::Query, 10_000)).unwrap();
-    assert!(matches!(batches.next_batch(), Err(ReadError::Memory(_))));
-    drop(batches);
+    let read = |bytes| -> Result<(), ReadError> {
+        let mut batches = store.select(&selection, &budget.grant(Part::Query, bytes))?;
+        while batches.next_batch()?.is_some() {}
+        Ok(())
+    };
+    // The list of series alone, then their samples.
+    for bytes in [5_000, 15_000] {
+        assert!(matches!(read(bytes), Err(ReadError::Memory(_))), "{bytes}");
+    }
+    read(1 << 20).unwrap();
     assert_eq!(budget.part(Part::Query), 0);
 }
 

@@ -71,6 +71,11 @@ fn memory(app: &App, page: &mut Page) {
     for part in Part::ALL {
         page.sample("", &[("part", part.name())], app.budget.part(part) as f64);
     }
+    page.gauge(
+        "metricsstore_memory_uncounted_bytes",
+        "What is used beyond the counted bytes: stacks, the allocator's slack, the kernel's share.",
+        app.memory.used().saturating_sub(app.budget.counted()) as f64,
+    );
     page.gauge("metricsstore_memory_budget_bytes", "The memory budget in force.", app.budget.limit() as f64);
     page.gauge(
         "metricsstore_memory_used_bytes",

@@ -144,3 +144,19 @@ fn a_removal_counts_its_copy_and_waits_when_there_is_no_room_for_it() {
     assert_eq!(identity.finish_removal(removal, |_| false).series.len(), 10_000);
     assert!(budget.counted() < counted * 2 / 3);
 }
+
+#[test]
+#[ignore = "half a million series: run it optimised, with --nocapture for the figures"]
+fn removing_from_half_a_million_series_holds_writers_up_for_the_swap_only() {
+    let identity = identity();
+    (0..500).for_each(|batch| drop(resolve(&identity, &population(batch * 1000, (batch + 1) * 1000))));
+    let live: RoaringBitmap = (0..500_000).filter(|id| id % 10 != 0).collect();
+    let began = std::time::Instant::now();
+    let removal = identity.prepare_removal(&live, identity.next_order()).unwrap();
+    let prepared = began.elapsed();
+    resolve(&identity, &population(500_000, 501_000));
+    let began = std::time::Instant::now();
+    let removed = identity.finish_removal(removal, |id| id % 1000 == 0);
+    println!("built beside in {prepared:?}, swapped in {:?}", began.elapsed());
+    assert_eq!(removed.series.len(), 49_500);
+}
