@@ -19,6 +19,7 @@ pub mod pipeline;
 pub mod places;
 mod program;
 pub mod progress;
+pub mod proofs;
 pub mod release;
 pub mod tools;
 pub mod wait;

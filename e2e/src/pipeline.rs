@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::cluster::{self, Cluster};
-use crate::{Result, crds, image, packages, places, program, progress, release, tools};
+use crate::{Result, crds, image, packages, places, program, progress, proofs, release, tools};
 
 /// Licences and bans are judged by this release.
 const CARGO_DENY: &str = "0.20.2";
@@ -26,6 +26,8 @@ pub fn run() -> Result<()> {
     progress::step("unit and model tests", || {
         cargo("the tests", &["test", "--workspace", "--locked", "--no-fail-fast"], SEE_ABOVE)
     })?;
+    progress::step("schedules of the store's threads", proofs::races)?;
+    progress::step("codec and vfs under Miri", proofs::miri_if_installed)?;
     // Cluster tests compare with it.
     tools::PROMETHEUS.ensure()?;
     let image = image::build()?;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use metricsstore_e2e::{Result, cluster, crds, demo, image, measure, packages, pipeline};
+use metricsstore_e2e::{Result, cluster, crds, demo, image, measure, packages, pipeline, proofs};
 
 /// Build, try and test metricsstore on a real single-node Kubernetes of its own.
 ///
@@ -37,7 +37,7 @@ enum Command {
     },
     /// Run every check and test, in the order of continuous integration
     ///
-    /// Packages, format, clippy, licences and bans, CRDs, unit and model tests, image, cluster up, cluster tests, and
+    /// Packages, format, clippy, licences and bans, CRDs, unit and model tests, schedules, Miri, image, cluster up, cluster tests, and
     /// in any case cluster down. Stops at the first failure; each step prints how long it took.
     Test,
     /// Handle the real single-node Kubernetes that demo and tests run on
@@ -53,6 +53,21 @@ enum Command {
         /// Change nothing; fail when the checked-in YAML differs
         #[arg(long)]
         check: bool,
+    },
+    /// Run the store's threads under thousands of schedules that a model checker chooses
+    ///
+    /// Locks, atomics and calls to the file system are its points of decision. `METRICSSTORE_SCHEDULES` sets how many
+    /// schedules each test runs, `SHUTTLE_RANDOM_SEED` which.
+    Races,
+    /// Run the tests of `codec` and `vfs` under Miri, which finds undefined behaviour (needs the nightly toolchain)
+    Miri,
+    /// Open stores with changed files: log, segment, manifest and identity file in turn
+    ///
+    /// Begins with the golden files of the format and keeps what it finds in the cache.
+    Fuzz {
+        /// For so long each
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
     },
     /// Measure the engine beside others: same bytes, same control group, ratios of one run
     #[command(subcommand)]
@@ -122,6 +137,9 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Demo { once } => demo::run(once)?,
         Command::Test => pipeline::run()?,
+        Command::Races => proofs::races()?,
+        Command::Miri => proofs::miri()?,
+        Command::Fuzz { seconds } => proofs::fuzz(seconds)?,
         Command::Image => {
             packages::ensure()?;
             let image = image::build()?;

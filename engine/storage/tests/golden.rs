@@ -2,17 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 mod common;
 
-use std::path::{Path, PathBuf};
-
-use common::{Contents, DIR, Machine, NOW_MS, append, read_all};
+use common::golden::{golden_files, lay_out, write_golden};
+use common::{Contents, Machine, NOW_MS, append, read_all};
 use metricsstore_model::{Acknowledge, stale_nan};
-use metricsstore_vfs::Files;
-
-const PARTS: [&str; 4] = ["", "wal", "segments", "identity"];
-
-fn golden_dir(version: u32) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/v{version}"))
-}
 
 /// What the directories hold: rows up to step 20 in a segment, the rest in the log.
 fn rows(step: i64) -> Vec<(u32, i64, f64)> {
@@ -44,17 +36,7 @@ fn expected() -> Contents {
 #[test]
 fn a_directory_of_version_1_is_read_bit_for_bit() {
     let machine = Machine::new(1);
-    for part in PARTS {
-        let (from, to) = (golden_dir(1).join(part), Path::new(DIR).join(part));
-        machine.files.create_dir_all(&to).unwrap();
-        for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-            if entry.file_type().unwrap().is_file() {
-                let file = machine.files.create(&to.join(entry.file_name())).unwrap();
-                file.append(&std::fs::read(entry.path()).unwrap()).unwrap();
-                file.sync().unwrap();
-            }
-        }
-    }
+    lay_out(&machine, &golden_files("v1"));
     let store = machine.open();
     assert_eq!(store.stats().segment_count, 1);
     assert_eq!(read_all(&store), expected());
@@ -73,18 +55,5 @@ fn write_the_directory_of_the_present_version() {
             assert!(store.maintain().unwrap().sealed);
         }
     }
-    for part in PARTS {
-        let to = golden_dir(1).join(part);
-        std::fs::create_dir_all(&to).unwrap();
-        let from = Path::new(DIR).join(part);
-        for entry in machine.files.list(&from).unwrap() {
-            if !entry.is_dir && entry.name != "lock" {
-                std::fs::write(
-                    to.join(&entry.name),
-                    machine.files.read(&from.join(&entry.name), 1 << 20).unwrap(),
-                )
-                .unwrap();
-            }
-        }
-    }
+    write_golden(&machine, "v1");
 }

@@ -60,7 +60,7 @@ struct Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 400 }))]
 
     #[test]
     fn synced_bytes_under_synced_names_survive_every_crash(seed: u64, steps in steps()) {

@@ -1,5 +1,9 @@
 //! What the tests of the store share: batches of plain labels, and reading everything back.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part, and tests may panic")]
+pub mod changed;
+pub mod formats;
+pub mod golden;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
