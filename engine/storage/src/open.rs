@@ -95,7 +95,7 @@ pub(crate) fn open(
         store.drop_undefined_series()?;
         settled = true;
     }
-    store.remember_sealed();
+    store.remember_sealed()?;
     store.replay(&existing, settled, progress)?;
     progress.done();
     Ok(store)
@@ -219,18 +219,24 @@ impl Store {
     }
 
     /// Tells the head the last sealed sample of every series that may still be judged by it.
-    fn remember_sealed(&self) {
+    fn remember_sealed(&self) -> Result<(), StorageError> {
         let view = self.view.load();
-        let Some(newest_ms) = view.segments.iter().map(|segment| segment.max_ms).max() else { return };
+        let Some(newest_ms) = view.segments.iter().map(|segment| segment.max_ms).max() else { return Ok(()) };
         self.newest_ms.store(newest_ms, Relaxed);
         let from_ms = self.credible_newest_ms().saturating_sub(self.options.block_duration_ms / 2);
         self.forgotten_ms.store(from_ms, Relaxed);
         for segment in view.segments.iter().filter(|segment| segment.max_ms >= from_ms) {
-            if let Err(error) = self.remember_segment(&view, segment) {
-                self.counters.quarantined.fetch_add(1, Relaxed);
-                tracing::error!(%error, "the last samples of a segment cannot be read");
+            match self.remember_segment(&view, segment) {
+                Ok(()) => {}
+                Err(error @ StorageError::Corrupt { .. }) => {
+                    self.counters.quarantined.fetch_add(1, Relaxed);
+                    tracing::error!(%error, "the last samples of a segment cannot be read");
+                }
+                // What cannot be read now is no damage: without it, older samples would be taken for newer ones.
+                Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
     fn remember_segment(&self, view: &View, segment: &Arc<Segment>) -> Result<(), StorageError> {

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 pub use clock::SimClock;
-pub use faults::{Call, Fault};
+pub use faults::{Call, Fault, PowerOff};
 
 use crate::real::{lock_held, poison_error, too_large};
 use crate::{DirEntry, File, Files, Space};
@@ -129,7 +129,17 @@ impl SimFiles {
     /// Cuts the power at the `n`-th call from now (0 is the next): it may or may not take effect, it and all later
     /// ones fail. [`SimFiles::crash`] then gives the medium.
     pub fn power_off_at(&self, n: u64) {
-        self.shared.lock().faults.power_off_at(n);
+        self.power_off(n, PowerOff::Either);
+    }
+
+    /// The same, with a choice whether the `n`-th call takes effect.
+    pub fn power_off(&self, n: u64, when: PowerOff) {
+        self.shared.lock().faults.power_off_at(n, when);
+    }
+
+    /// Whether the power is off.
+    pub fn is_off(&self) -> bool {
+        self.shared.lock().faults.is_off()
     }
 
     /// Forgets all injected faults. Files poisoned by a failed sync stay so.
@@ -147,7 +157,8 @@ impl SimFiles {
         self.shared.lock().tree.is_durable(path)
     }
 
-    /// Counts the call and lets injected faults decide; `Ok(Outcome::LostAnswer)` means: take effect, then fail.
+    /// Counts the call and lets injected faults decide; another outcome than [`Outcome::Normal`] means: take effect,
+    /// then fail.
     fn enter(&self, call: Call, path: &Path) -> io::Result<(MutexGuard<'_, Shared>, Outcome)> {
         let mut guard = self.shared.lock();
         let shared = &mut *guard;
@@ -187,21 +198,21 @@ impl Files for SimFiles {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let (mut shared, outcome) = self.enter(Call::Create, path)?;
         let content = shared.tree.create(path)?;
-        outcome.answer(())?;
+        outcome.answer(path, ())?;
         Ok(self.handle(content, path, true))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let (shared, outcome) = self.enter(Call::Open, path)?;
         let content = shared.tree.file(path)?;
-        outcome.answer(())?;
+        outcome.answer(path, ())?;
         Ok(self.handle(content, path, false))
     }
 
     fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
         let (shared, outcome) = self.enter(Call::Read, path)?;
         let content = shared.tree.file(path)?;
-        outcome.answer(())?;
+        outcome.answer(path, ())?;
         let content = content.lock();
         if content.bytes.len() as u64 > limit {
             return Err(too_large(path, limit));
@@ -211,7 +222,7 @@ impl Files for SimFiles {
 
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
         let (shared, outcome) = self.enter(Call::List, dir)?;
-        outcome.answer(())?;
+        outcome.answer(dir, ())?;
         shared.tree.list(dir)
     }
 
@@ -219,38 +230,38 @@ impl Files for SimFiles {
         let (mut shared, outcome) = self.enter(Call::Rename, from)?;
         shared.demand_synced(from);
         shared.tree.rename(from, to)?;
-        outcome.answer(())
+        outcome.answer(from, ())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let (mut shared, outcome) = self.enter(Call::Remove, path)?;
         shared.tree.remove(path)?;
-        outcome.answer(())
+        outcome.answer(path, ())
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
         let (mut shared, outcome) = self.enter(Call::RemoveDirAll, path)?;
         shared.tree.remove_dir_all(path)?;
-        outcome.answer(())
+        outcome.answer(path, ())
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         let (mut shared, outcome) = self.enter(Call::CreateDirAll, path)?;
         shared.tree.create_dir_all(path)?;
-        outcome.answer(())
+        outcome.answer(path, ())
     }
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (mut shared, outcome) = self.enter(Call::HardLink, from)?;
         shared.demand_synced(from);
         shared.tree.hard_link(from, to)?;
-        outcome.answer(())
+        outcome.answer(from, ())
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let (mut shared, outcome) = self.enter(Call::SyncDir, dir)?;
         shared.tree.sync_dir(dir)?;
-        outcome.answer(())
+        outcome.answer(dir, ())
     }
 
     fn allocate(&self, path: &Path, bytes: u64) -> io::Result<()> {
@@ -258,13 +269,13 @@ impl Files for SimFiles {
         let content = shared.tree.create(path)?;
         let fits = bytes.min(shared.room());
         content.lock().reserved = fits;
-        outcome.answer(())?;
+        outcome.answer(path, ())?;
         if fits < bytes { Err(Fault::NoSpace.error(path)) } else { Ok(()) }
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
         let (shared, outcome) = self.enter(Call::Space, path)?;
-        outcome.answer(())?;
+        outcome.answer(path, ())?;
         shared.tree.find(path)?;
         let total = shared.capacity.unwrap_or(UNLIMITED_SPACE);
         Ok(Space { total, available: total.saturating_sub(shared.tree.used()) })
@@ -281,13 +292,13 @@ impl Files for SimFiles {
         }
         let guard = SimLock { shared: Arc::clone(&self.shared), path: path.to_owned() };
         drop(shared);
-        outcome.answer(())?;
+        outcome.answer(path, ())?;
         Ok(Box::new(guard))
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
         let (shared, outcome) = self.enter(Call::Exists, path)?;
-        outcome.answer(())?;
+        outcome.answer(path, ())?;
         match shared.tree.find(path) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -346,9 +357,13 @@ impl File for SimFile {
         self.check_writable()?;
         match self.files.enter(Call::Append, &self.path) {
             Ok((shared, Outcome::Normal)) => self.append_what_fits(&shared, bytes),
-            Ok((mut shared, lost)) => {
+            Ok((shared, Outcome::LostAnswer)) => {
+                self.append_what_fits(&shared, bytes)?;
+                Outcome::LostAnswer.answer(&self.path, ())
+            }
+            Ok((mut shared, Outcome::PowerOff)) => {
                 self.append_prefix(&mut shared, bytes);
-                lost.answer(())
+                Outcome::PowerOff.answer(&self.path, ())
             }
             Err(error) => {
                 let mut shared = self.files.shared.lock();
@@ -362,7 +377,7 @@ impl File for SimFile {
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let (_shared, outcome) = self.files.enter(Call::ReadAt, &self.path)?;
-        outcome.answer(())?;
+        outcome.answer(&self.path, ())?;
         let content = self.content.lock();
         let end = offset.saturating_add(buffer.len() as u64);
         if end > content.bytes.len() as u64 {
@@ -375,7 +390,7 @@ impl File for SimFile {
 
     fn len(&self) -> io::Result<u64> {
         let (_shared, outcome) = self.files.enter(Call::Len, &self.path)?;
-        outcome.answer(())?;
+        outcome.answer(&self.path, ())?;
         Ok(self.content.lock().size())
     }
 
@@ -386,7 +401,7 @@ impl File for SimFile {
         let answer = self.files.enter(Call::Sync, &self.path).and_then(|(_shared, outcome)| {
             let mut content = self.content.lock();
             content.synced = content.bytes.len();
-            outcome.answer(())
+            outcome.answer(&self.path, ())
         });
         if answer.is_err() {
             self.poisoned.store(true, Ordering::Release);

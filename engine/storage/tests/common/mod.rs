@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use metricsstore_budget::{Budget, Grant};
-use metricsstore_model::read::{Selection, Source};
+use metricsstore_model::read::{Selection, SeriesBatch, SeriesLabels, Source};
 use metricsstore_model::{
     Acknowledge, Append, AppendError, Batch, Extras, LabelBuf, LabelDecoder, LabelError, Matcher, Origin,
     RawKeyHasher, Row, Sample, Verdicts,
@@ -38,9 +38,15 @@ impl LabelDecoder for PlainLabels {
     }
 }
 
-/// Raw labels of a series that is told apart by a number.
+/// Labels of a series that is told apart by a number, sorted by name.
+pub fn labels_of(number: u32) -> [(String, String); 3] {
+    [("__name__", format!("m{}", number % 7)), ("job", format!("j{}", number % 3)), ("n", number.to_string())]
+        .map(|(name, value)| (name.to_owned(), value))
+}
+
+/// The same as raw bytes.
 pub fn series(number: u32) -> String {
-    format!("__name__=m{};job=j{};n={number}", number % 7, number % 3)
+    labels_of(number).map(|(name, value)| format!("{name}={value}")).join(";")
 }
 
 /// Appends rows of one sample each.
@@ -49,23 +55,29 @@ pub fn append(
     rows: &[(u32, i64, f64)],
     acknowledge: Acknowledge,
 ) -> Result<Verdicts, AppendError> {
-    let labels: Vec<String> = rows.iter().map(|&(number, ..)| series(number)).collect();
+    let rows = rows.iter().map(|&(number, time, value)| (number, vec![(time, value)]));
+    append_from(store, Origin::RemoteWrite(0), &rows.collect::<Vec<_>>(), acknowledge)
+}
+
+/// Appends rows of any number of samples.
+pub fn append_from(
+    store: &Store,
+    origin: Origin,
+    rows: &[(u32, Vec<(i64, f64)>)],
+    acknowledge: Acknowledge,
+) -> Result<Verdicts, AppendError> {
+    let labels: Vec<String> = rows.iter().map(|&(number, _)| series(number)).collect();
     let hasher = RawKeyHasher::new(7, b"plain");
-    let batch = Batch {
-        origin: Origin::RemoteWrite(0),
-        decoder: &PlainLabels,
-        rows: labels
-            .iter()
-            .enumerate()
-            .map(|(index, raw)| Row {
-                raw_labels: raw.as_bytes(),
-                key: hasher.key(raw.as_bytes()),
-                samples: index as u32..index as u32 + 1,
-            })
-            .collect(),
-        samples: rows.iter().map(|&(_, timestamp_ms, value)| Sample { timestamp_ms, value }).collect(),
-        extras: Extras::default(),
-    };
+    let mut samples = Vec::new();
+    let mut batch_rows = Vec::new();
+    for ((_, row), raw) in rows.iter().zip(&labels) {
+        let first = samples.len() as u32;
+        samples.extend(row.iter().map(|&(timestamp_ms, value)| Sample { timestamp_ms, value }));
+        let (raw_labels, key) = (raw.as_bytes(), hasher.key(raw.as_bytes()));
+        batch_rows.push(Row { raw_labels, key, samples: first..samples.len() as u32 });
+    }
+    let extras = Extras::default();
+    let batch = Batch { origin, decoder: &PlainLabels, rows: batch_rows, samples, extras };
     store.append(&batch, acknowledge)
 }
 
@@ -74,26 +86,35 @@ pub type Contents = BTreeMap<u32, BTreeMap<i64, u64>>;
 
 /// Reads a range; panics when a series stands in two batches or times do not ascend.
 pub fn read(store: &Store, start_ms: i64, end_ms: i64) -> Contents {
-    let matchers = [Matcher::equal("", "")];
-    let selection = Selection { matchers: &matchers[..0], start_ms, end_ms };
+    read_matching(store, &[], start_ms, end_ms)
+}
+
+/// The same of the series that pass.
+pub fn read_matching(store: &Store, matchers: &[Matcher], start_ms: i64, end_ms: i64) -> Contents {
+    let selection = Selection { matchers, start_ms, end_ms };
     let mut batches = store.select(&selection, &Grant::unlimited()).unwrap();
     let labels = batches.labels();
-    let (mut times, mut values, mut label_buf) = (Vec::new(), Vec::new(), LabelBuf::new());
     let mut contents = Contents::new();
     while let Some(batch) = batches.next_batch().unwrap() {
-        assert!(batch.times.is_sorted_by(|a, b| a < b), "times ascend");
         assert!(batch.times.iter().all(|time| (start_ms..=end_ms).contains(time)), "times lie in the range");
-        for (index, id) in batch.ids.iter().enumerate() {
-            batch.samples_into(index, &mut times, &mut values);
-            assert!(!times.is_empty(), "series without samples are left out");
-            labels.labels(*id, &mut label_buf);
-            let number = label_buf.get("n").unwrap().parse().unwrap();
-            assert_eq!(label_buf.metric_name(), format!("m{}", number % 7), "labels belong to their series");
-            let samples = times.iter().copied().zip(values.iter().map(|value| value.to_bits()));
-            assert!(contents.insert(number, samples.collect()).is_none(), "a series is in one batch");
-        }
+        read_batch(&batch, &*labels, &mut contents);
     }
     contents
+}
+
+/// Adds what a batch holds.
+pub fn read_batch(batch: &SeriesBatch, labels: &dyn SeriesLabels, contents: &mut Contents) {
+    assert!(batch.times.is_sorted_by(|a, b| a < b), "times ascend");
+    let (mut times, mut values, mut label_buf) = (Vec::new(), Vec::new(), LabelBuf::new());
+    for (index, id) in batch.ids.iter().enumerate() {
+        batch.samples_into(index, &mut times, &mut values);
+        assert!(!times.is_empty(), "series without samples are left out");
+        labels.labels(*id, &mut label_buf);
+        let number = label_buf.get("n").unwrap().parse().unwrap();
+        assert_eq!(label_buf.metric_name(), format!("m{}", number % 7), "labels belong to their series");
+        let samples = times.iter().copied().zip(values.iter().map(|value| value.to_bits()));
+        assert!(contents.insert(number, samples.collect()).is_none(), "a series is in one batch");
+    }
 }
 
 pub fn read_all(store: &Store) -> Contents {

@@ -35,12 +35,16 @@ pub enum Fault {
     Io,
     /// `ENOSPC`: no space is left.
     NoSpace,
+    /// `EIO`, although the call took effect.
+    LostAnswer,
 }
 
 impl Fault {
     pub(super) fn error(self, path: &Path) -> io::Error {
         match self {
-            Fault::Io => io::Error::other(format!("{}: input/output error (simulated)", path.display())),
+            Fault::Io | Fault::LostAnswer => {
+                io::Error::other(format!("{}: input/output error (simulated)", path.display()))
+            }
             Fault::NoSpace => io::Error::new(
                 ErrorKind::StorageFull,
                 format!("{}: no space left on device (simulated)", path.display()),
@@ -53,17 +57,31 @@ impl Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Normal,
-    /// The power failed after the call took effect and before it answered.
+    /// It takes effect and fails.
     LostAnswer,
+    /// The power failed after the call took effect and before it answered.
+    PowerOff,
 }
 
 impl Outcome {
-    pub(super) fn answer<T>(self, value: T) -> io::Result<T> {
+    pub(super) fn answer<T>(self, path: &Path, value: T) -> io::Result<T> {
         match self {
             Outcome::Normal => Ok(value),
-            Outcome::LostAnswer => Err(power_is_off()),
+            Outcome::LostAnswer => Err(Fault::LostAnswer.error(path)),
+            Outcome::PowerOff => Err(power_is_off()),
         }
     }
+}
+
+/// When the power fails, seen from a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PowerOff {
+    /// Before it takes effect.
+    Before,
+    /// After it took effect, of which the caller does not learn. An append may have been torn.
+    After,
+    /// Either, by chance.
+    Either,
 }
 
 fn power_is_off() -> io::Error {
@@ -76,7 +94,7 @@ type Predicate = Box<dyn FnMut(Call, &Path) -> bool + Send>;
 pub(super) struct Faults {
     calls: u64,
     off: bool,
-    power_off_at: Option<u64>,
+    power_off_at: Option<(u64, PowerOff)>,
     nth: Vec<(u64, Fault)>,
     rules: Vec<(Fault, Predicate)>,
 }
@@ -88,14 +106,17 @@ impl Faults {
         }
         let number = self.calls;
         self.calls += 1;
-        if self.power_off_at == Some(number) {
+        if let Some((_, when)) = self.power_off_at.filter(|&(at, _)| at == number) {
             self.off = true;
-            return if random.coin() { Ok(Outcome::LostAnswer) } else { Err(power_is_off()) };
+            let takes_effect = when == PowerOff::After || (when == PowerOff::Either && random.coin());
+            return if takes_effect { Ok(Outcome::PowerOff) } else { Err(power_is_off()) };
         }
-        if let Some(position) = self.nth.iter().position(|(at, _)| *at == number) {
-            return Err(self.nth.swap_remove(position).1.error(path));
-        }
-        match self.rules.iter_mut().find_map(|(fault, rule)| rule(call, path).then_some(*fault)) {
+        let nth = self.nth.iter().position(|(at, _)| *at == number);
+        let nth = nth.map(|position| self.nth.swap_remove(position).1);
+        let rules = &mut self.rules;
+        let by_rule = || rules.iter_mut().find_map(|(fault, rule)| rule(call, path).then_some(*fault));
+        match nth.or_else(by_rule) {
+            Some(Fault::LostAnswer) => Ok(Outcome::LostAnswer),
             Some(fault) => Err(fault.error(path)),
             None => Ok(Outcome::Normal),
         }
@@ -109,8 +130,8 @@ impl Faults {
         self.rules.push((fault, predicate));
     }
 
-    pub(super) fn power_off_at(&mut self, n: u64) {
-        self.power_off_at = Some(self.calls + n);
+    pub(super) fn power_off_at(&mut self, n: u64, when: PowerOff) {
+        self.power_off_at = Some((self.calls + n, when));
     }
 
     pub(super) fn power_off(&mut self) {

@@ -1,0 +1,373 @@
+//! What the store must hold and must answer, in plain maps: one cell for each series and timestamp.
+use std::collections::{BTreeMap, BTreeSet};
+
+use metricsstore_model::Refusal;
+
+use crate::common::Contents;
+
+/// How far a sample may lie in the future.
+const FUTURE_MS: i64 = 600_000;
+
+/// How sure it is that a cell is in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    /// Absent, or present with one of its values.
+    Maybe,
+    /// Seen, but perhaps in memory only.
+    Seen,
+    /// An append said so: the kernel has it.
+    Written,
+    /// It survives any crash.
+    Durable,
+}
+
+#[derive(Debug, Clone)]
+struct Cell {
+    /// One, unless the state is `Maybe`.
+    values: Vec<u64>,
+    state: State,
+}
+
+/// What an append may make of a sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// Taken, or there already with this value.
+    Written,
+    Refused(Refusal),
+}
+
+/// Bounds of one append, which judges all of its samples by those of its start.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub now_ms: i64,
+    pub retained_ms: i64,
+    /// Half a block.
+    pub lag_ms: i64,
+    /// Out-of-order window; 0 for none.
+    pub window_ms: i64,
+    /// The file system fails at times, so that sealed values cannot always be compared.
+    pub disturbed: bool,
+    /// Newest timestamp of the store: at least and at most.
+    pub newest: (i64, i64),
+    /// The store may have forgotten the newest samples of series that are older, and then takes nothing older in order.
+    pub forgotten_ms: i64,
+}
+
+impl Bounds {
+    /// The newest timestamp that others are judged by: no clock that ran ahead closes the window to them.
+    fn credible(&self, newest_ms: i64) -> i64 {
+        newest_ms.min(self.now_ms.saturating_add(FUTURE_MS))
+    }
+
+    /// What is older may be late, whatever its series has.
+    pub fn in_order_ms(&self) -> i64 {
+        self.credible(self.newest.1).saturating_sub(self.lag_ms).max(self.forgotten_ms)
+    }
+}
+
+/// Where a sample stands to its series' newest one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    After,
+    At,
+    Before,
+}
+
+#[derive(Default)]
+pub struct Oracle {
+    cells: BTreeMap<u32, BTreeMap<i64, Cell>>,
+    /// Series that were ever offered: the store may know them.
+    offered: BTreeSet<u32>,
+    /// Newest sample of a series among those that retention took while the process ran.
+    gone: BTreeMap<u32, i64>,
+    newest: (i64, i64),
+    forgotten_ms: i64,
+    /// Samples before this may be gone: the highest bound of retention that background work has seen.
+    certain_from_ms: i64,
+}
+
+impl Oracle {
+    pub fn new() -> Oracle {
+        Oracle {
+            newest: (i64::MIN, i64::MIN),
+            forgotten_ms: i64::MIN,
+            certain_from_ms: i64::MIN,
+            ..Oracle::default()
+        }
+    }
+
+    /// The bounds of an append now.
+    pub fn bounds(&self, now_ms: i64, retained_ms: i64, lag_ms: i64) -> Bounds {
+        let (newest, forgotten_ms) = (self.newest, self.forgotten_ms);
+        Bounds { now_ms, retained_ms, lag_ms, window_ms: 0, disturbed: false, newest, forgotten_ms }
+    }
+
+    /// A seal may take place.
+    pub fn may_seal(&mut self, bounds: Bounds) {
+        let forgotten_ms = bounds.credible(self.newest.1).saturating_sub(bounds.lag_ms);
+        self.forgotten_ms = self.forgotten_ms.max(forgotten_ms);
+    }
+
+    /// Retention may remove what is older from now on.
+    pub fn expire_before(&mut self, time_ms: i64) {
+        self.certain_from_ms = self.certain_from_ms.max(time_ms);
+    }
+
+    // --- Appends -------------------------------------------------------------------------------------------------
+
+    /// Every answer that is right for a sample, given what is known. One, unless failures left it open.
+    pub fn allowed(&self, series: u32, time_ms: i64, bits: u64, bounds: Bounds) -> Vec<Expected> {
+        if time_ms > bounds.now_ms.saturating_add(FUTURE_MS) {
+            return vec![Expected::Refused(Refusal::TooFarInFuture)];
+        }
+        let mut allowed = Vec::new();
+        for newest_ms in [bounds.newest.0, bounds.newest.1] {
+            let newest_ms = bounds.credible(newest_ms);
+            let lagging_ms = newest_ms.saturating_sub(bounds.lag_ms).max(bounds.retained_ms);
+            for in_order_ms in [lagging_ms, lagging_ms.max(bounds.forgotten_ms)] {
+                for expected in self.allowed_behind(newest_ms, in_order_ms, series, (time_ms, bits), bounds) {
+                    if !allowed.contains(&expected) {
+                        allowed.push(expected);
+                    }
+                }
+            }
+        }
+        allowed
+    }
+
+    /// The same when it is known which sample is the store's newest.
+    fn allowed_behind(
+        &self,
+        newest_ms: i64,
+        in_order_ms: i64,
+        series: u32,
+        (time_ms, bits): (i64, u64),
+        bounds: Bounds,
+    ) -> Vec<Expected> {
+        let in_order = time_ms >= in_order_ms;
+        let may_be_late = bounds.window_ms > 0
+            && time_ms >= newest_ms.saturating_sub(bounds.window_ms)
+            && time_ms >= bounds.retained_ms;
+        let older = |refusal| Expected::Refused(if bounds.window_ms > 0 { Refusal::TooOld } else { refusal });
+        if !in_order && !may_be_late {
+            return vec![older(Refusal::OutOfBounds)];
+        }
+        let taken = Expected::Refused(Refusal::DuplicateTimestamp);
+        let mut allowed = Vec::new();
+        for (place, value) in self.situations(series, time_ms) {
+            // What is too old to be in order is late whatever its series has.
+            let place = if in_order { place } else { Place::Before };
+            allowed.push(match (place, value) {
+                (_, Some(value)) if value == bits => Expected::Written,
+                (Place::At, Some(_)) => taken.clone(),
+                (Place::Before, Some(_)) if may_be_late => taken.clone(),
+                (Place::After, _) => Expected::Written,
+                (_, None) if may_be_late => Expected::Written,
+                _ => older(Refusal::OutOfOrder),
+            });
+            if bounds.disturbed && place != Place::After {
+                allowed.push(if place == Place::At || may_be_late {
+                    taken.clone()
+                } else {
+                    older(Refusal::OutOfOrder)
+                });
+            }
+        }
+        allowed
+    }
+
+    /// Every way in which a time can stand to what the series has, and what it can have there.
+    fn situations(&self, series: u32, time_ms: i64) -> Vec<(Place, Option<u64>)> {
+        let empty = BTreeMap::new();
+        let cells = self.cells.get(&series).unwrap_or(&empty);
+        let is_certain =
+            |time_ms: i64, cell: &Cell| cell.state > State::Maybe && time_ms >= self.certain_from_ms;
+        let mut later = cells.range(time_ms + 1..).peekable();
+        // One that retention took may still be remembered as the series' newest.
+        let gone_ms = self.gone.get(&series).copied().unwrap_or(i64::MIN);
+        let perhaps_before = later.peek().is_some() || gone_ms > time_ms;
+        let surely_before = later.any(|(&time, cell)| is_certain(time, cell));
+        let mut situations = Vec::new();
+        let here = cells.get(&time_ms);
+        for &value in here.map_or(&[][..], |cell| &cell.values) {
+            if perhaps_before {
+                situations.push((Place::Before, Some(value)));
+            }
+            if !surely_before {
+                situations.push((Place::At, Some(value)));
+            }
+        }
+        if !here.is_some_and(|cell| is_certain(time_ms, cell)) {
+            if perhaps_before {
+                situations.push((Place::Before, None));
+            }
+            if !surely_before {
+                situations.push((Place::After, None));
+            }
+            if gone_ms == time_ms || (here.is_some() && time_ms < self.certain_from_ms) {
+                situations.push((Place::At, None));
+            }
+        }
+        situations
+    }
+
+    /// Whether the store surely has the series, surely not, or either.
+    pub fn knows(&self, series: u32) -> Option<bool> {
+        let certain = self.cells.get(&series).is_some_and(|cells| {
+            cells.range(self.certain_from_ms..).any(|(_, cell)| cell.state > State::Maybe)
+        });
+        match (certain, self.offered.contains(&series)) {
+            (true, _) => Some(true),
+            (false, true) => None,
+            (false, false) => Some(false),
+        }
+    }
+
+    pub fn offer(&mut self, series: u32) {
+        self.offered.insert(series);
+    }
+
+    /// An append said that the sample is written.
+    pub fn written(&mut self, series: u32, time_ms: i64, bits: u64) {
+        let cells = self.cells.entry(series).or_default();
+        let cell = cells.entry(time_ms).or_insert_with(|| Cell { values: vec![bits], state: State::Written });
+        cell.values.retain(|&value| value == bits);
+        if cell.values.is_empty() {
+            cell.values.push(bits);
+        }
+        cell.state = cell.state.max(State::Written);
+        self.newest = (self.newest.0.max(time_ms), self.newest.1.max(time_ms));
+    }
+
+    /// An append failed: the sample may have been taken.
+    pub fn attempted(&mut self, series: u32, time_ms: i64, bits: u64) {
+        let cells = self.cells.entry(series).or_default();
+        let cell = cells.entry(time_ms).or_insert_with(|| Cell { values: Vec::new(), state: State::Maybe });
+        if cell.state == State::Maybe && !cell.values.contains(&bits) {
+            cell.values.push(bits);
+        }
+        self.newest.1 = self.newest.1.max(time_ms);
+    }
+
+    /// An append was acknowledged as durable: so is this sample of it.
+    pub fn durable(&mut self, series: u32, time_ms: i64) {
+        if let Some(cell) = self.cells.get_mut(&series).and_then(|cells| cells.get_mut(&time_ms)) {
+            cell.state = State::Durable;
+        }
+    }
+
+    // --- Failures ------------------------------------------------------------------------------------------------
+
+    fn change(&mut self, change: impl Fn(State) -> State) {
+        for cell in self.cells.values_mut().flat_map(BTreeMap::values_mut) {
+            cell.state = change(cell.state);
+        }
+    }
+
+    /// Everything that is written was synced.
+    pub fn all_seen_durable(&mut self) {
+        self.change(|state| if state > State::Maybe { State::Durable } else { state });
+    }
+
+    /// The power failed.
+    pub fn power_failed(&mut self) {
+        self.change(|state| if state < State::Durable { State::Maybe } else { state });
+    }
+
+    /// The process was killed.
+    pub fn killed(&mut self) {
+        self.change(|state| if state < State::Written { State::Maybe } else { state });
+    }
+
+    // --- Reads ---------------------------------------------------------------------------------------------------
+
+    /// Compares with everything the store holds, hidden samples included, and learns from it what was open. Says what
+    /// is wrong.
+    pub fn learn(&mut self, contents: &Contents) -> Result<(), String> {
+        for (series, samples) in contents {
+            let cells = self.cells.get(series);
+            for (time, bits) in samples {
+                let Some(cell) = cells.and_then(|cells| cells.get(time)) else {
+                    return Err(format!("series {series} at {time} reads {bits:x}, which must not be there"));
+                };
+                if !cell.values.contains(bits) {
+                    let values = &cell.values;
+                    return Err(format!("series {series} at {time} reads {bits:x} instead of {values:x?}"));
+                }
+            }
+        }
+        let none = BTreeMap::new();
+        let certain_from_ms = self.certain_from_ms;
+        let (gone, mut lost) = (&mut self.gone, None);
+        for (series, cells) in &mut self.cells {
+            let read = contents.get(series).unwrap_or(&none);
+            cells.retain(|time, cell| {
+                if let Some(&bits) = read.get(time) {
+                    cell.values = vec![bits];
+                    cell.state = cell.state.max(State::Seen);
+                    return true;
+                }
+                if *time < certain_from_ms {
+                    let gone_ms = gone.entry(*series).or_insert(*time);
+                    *gone_ms = (*gone_ms).max(*time);
+                } else if cell.state > State::Maybe {
+                    lost = Some(format!("series {series} at {time} was {:?} and is lost", cell.state));
+                }
+                false
+            });
+        }
+        self.cells.retain(|_, cells| !cells.is_empty());
+        lost.map_or(Ok(()), Err)
+    }
+
+    /// After [`Oracle::learn`] nothing is open about the newest timestamp of a process that runs on.
+    pub fn settle_newest(&mut self) {
+        self.newest.0 = self.newest.0.max(self.max_time_ms());
+        self.newest.1 = self.newest.0;
+    }
+
+    /// A new process knows only what is there.
+    pub fn restarted(&mut self) {
+        self.gone.clear();
+        self.forgotten_ms = i64::MIN;
+        self.newest = (self.max_time_ms(), self.max_time_ms());
+    }
+
+    fn max_time_ms(&self) -> i64 {
+        let lasts = self.cells.values().filter_map(|cells| cells.last_key_value());
+        lasts.map(|(&time, _)| time).max().unwrap_or(i64::MIN)
+    }
+
+    /// What a select of this range must give. Only right after [`Oracle::learn`].
+    pub fn contents(&self, start_ms: i64, end_ms: i64, wanted: impl Fn(u32) -> bool) -> Contents {
+        let mut contents = Contents::new();
+        if start_ms > end_ms {
+            return contents;
+        }
+        for (&series, cells) in self.cells.iter().filter(|&(&series, _)| wanted(series)) {
+            let samples: BTreeMap<i64, u64> =
+                cells.range(start_ms..=end_ms).map(|(&time, cell)| (time, cell.values[0])).collect();
+            if !samples.is_empty() {
+                contents.insert(series, samples);
+            }
+        }
+        contents
+    }
+
+    /// Series that may have samples anywhere.
+    pub fn series(&self) -> impl Iterator<Item = u32> + '_ {
+        self.cells.keys().copied()
+    }
+
+    /// Whether a series may have a sample that is newer.
+    pub fn may_have_newer(&self, series: u32, time_ms: i64) -> bool {
+        self.cells.get(&series).is_some_and(|cells| cells.range(time_ms + 1..).next().is_some())
+    }
+
+    /// A sample of a series that is not too long ago: what duplicates are made of.
+    pub fn sample_near(&self, series: u32, time_ms: i64) -> Option<(i64, u64)> {
+        let cells = self.cells.get(&series)?;
+        let (&time, cell) = cells.range(..=time_ms).next_back().or_else(|| cells.iter().next_back())?;
+        Some((time, cell.values[0]))
+    }
+}
