@@ -179,6 +179,13 @@ impl Decoder {
         Ok(result)
     }
 
+    /// Bytes of the buffers that are kept for the next request.
+    pub fn bytes(&self) -> u64 {
+        let rows = self.rows.capacity() * size_of::<Row<'static>>();
+        let samples = self.samples.capacity() * size_of::<Sample>();
+        (self.body.capacity() + rows + samples + self.gathered.capacity()) as u64
+    }
+
     /// Gives back what one unusually large request left behind.
     fn shrink(&mut self) {
         if self.body.len() > KEPT_BUFFER_BYTES {

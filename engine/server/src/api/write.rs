@@ -106,9 +106,15 @@ impl WriteDesk {
         consume: impl FnOnce(&Batch<'_>) -> R,
     ) -> Result<R, String> {
         let kept = self.decoders.lock().pop();
+        if let Some(decoder) = &kept {
+            // From here on the request's own reservation stands for it.
+            self.grant.release(decoder.bytes());
+        }
         let mut decoder = kept.unwrap_or_else(|| Decoder::new(self.process_key));
         decoder.keep_exemplars(keep_exemplars);
         let result = decoder.decode(body, origin, consume).map_err(|error| error.to_string());
+        // The grant has no bound of its own: what is kept is counted.
+        let _ = self.grant.reserve(decoder.bytes());
         self.decoders.lock().push(decoder);
         result
     }
