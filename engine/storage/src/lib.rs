@@ -15,7 +15,7 @@
 //! | `exemplars`, `families` | exemplars in a circular buffer, metadata; kept by the log alone, which carries them over |
 //! | `delete`, `tombstones` | samples that were deleted, masked wherever they are read |
 //! | `view`, `select` | what a reader sees at one moment, and the merged stream of it |
-//! | `seal`, `compact`, `maintain` | background work: head to segment, segments to fewer, retention |
+//! | `seal`, `compact`, `ended`, `maintain` | background work: head to segment, segments to fewer, ended series, retention |
 //! | `open`, `recover`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
 //! | `shutdown` | the mark by which a start knows whether the last process ended in order |
 //! | `ladder`, `disk` | what is shed and refused when memory or disk run out; the space kept back for a full disk |
@@ -36,6 +36,7 @@ mod compact;
 mod counters;
 mod delete;
 mod disk;
+mod ended;
 mod error;
 mod exemplars;
 mod families;

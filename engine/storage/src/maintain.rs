@@ -6,6 +6,7 @@ use metricsstore_budget::{Level, Part};
 
 use crate::append::Scratch;
 use crate::compact;
+use crate::ended::RemovalMark;
 use crate::manifest::Manifest;
 use crate::segment::Segment;
 use crate::store::{Places, Store};
@@ -35,6 +36,8 @@ pub(crate) struct Upkeep {
     next_file: u64,
     /// Generation of the next manifest; runs ahead likewise.
     next_generation: u64,
+    /// When ended series were last removed.
+    pub(crate) removal: RemovalMark,
     /// Series removed since the identity files were last written anew.
     removed_since_rewrite: u64,
     /// Numbers of files that no manifest names, or not yet: remains of work that failed.
@@ -75,6 +78,7 @@ impl Upkeep {
             pending: None,
             next_file,
             next_generation,
+            removal: RemovalMark::before_any(now),
             removed_since_rewrite: 0,
             unnamed: Vec::new(),
             expiry: Retry::default(),

@@ -5,8 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use roaring::RoaringBitmap;
-
 use crate::head::{Epoch, PAGE_SERIES};
 use crate::identity::{Removal, Removed};
 use crate::kinds::Kind;
@@ -24,16 +22,13 @@ use crate::{Maintenance, StorageError};
 const SEAL_BYTES: u64 = 8 << 20;
 const SEAL_BYTES_PER_SERIES: u64 = 64;
 /// The head is sealed after this time, by the clock or by its data.
-const SEAL_AFTER: Duration = Duration::from_mins(30);
+pub(crate) const SEAL_AFTER: Duration = Duration::from_mins(30);
 /// A head whose data span a long time is sealed once it has this share of the payload of a full one.
 const SEAL_SPAN_SHARE: u64 = 4;
 /// Below so much payload, and below this share of the budget, sealing relieves no pressure: it would only make many
 /// small segments.
 const SEAL_EARLY_BYTES: u64 = 256 << 10;
 const SEAL_EARLY_SHARE: u64 = 64;
-
-/// Ended series are removed once they are this share of all.
-const ENDED_SHARE: u64 = 16;
 
 /// The open epochs in sum.
 #[derive(Debug, Clone, Copy)]
@@ -82,7 +77,7 @@ impl Store {
         done: &mut Maintenance,
     ) -> Result<(), StorageError> {
         let has_failed = upkeep.pending.is_some() || self.log.broken().is_some();
-        if has_failed || self.is_seal_due(upkeep) || self.frees_disk() {
+        if has_failed || self.is_seal_due(upkeep) || self.frees_disk() || self.is_idle_removal_due(upkeep) {
             self.seal(upkeep, done)?;
         }
         Ok(())
@@ -101,7 +96,7 @@ impl Store {
         if upkeep.pending.is_some() {
             self.write_frozen(upkeep, done)?;
         }
-        let removal = self.begin_removal();
+        let removal = self.begin_removal(upkeep);
         drop(self.freeze(upkeep, done, removal)?);
         self.write_frozen(upkeep, done)
     }
@@ -150,39 +145,6 @@ impl Store {
         self.counters.series_removed.fetch_add(count, Relaxed);
         done.series_removed += count;
         Ok(removed)
-    }
-
-    /// Begins to remove the series that have no sample anywhere, once they are so many that the rebuilding of the tables
-    /// pays. Writes go on meanwhile. Nothing is pending: the log has no samples of series that went before.
-    fn begin_removal(&self) -> Option<Removal> {
-        // Series that are created from here on may get their first sample at any time.
-        let before = self.identity.next_order();
-        let live = self.live_series(&self.view.load());
-        let series = self.identity.len() as u64;
-        if series.saturating_sub(live.len()) * ENDED_SHARE < series {
-            return None;
-        }
-        self.identity.prepare_removal(&live, before)
-    }
-
-    /// Removes them but for those that got a sample meanwhile. Nobody appends.
-    fn finish_removal(&self, view: &View, removal: Removal) -> Removed {
-        let shards: Vec<_> = view.open.iter().map(|epoch| epoch.data.lock()).collect();
-        self.identity.finish_removal(removal, |id| {
-            shards.get(self.layout.shard_of(id)).is_some_and(|data| data.has_samples(self.layout.local(id)))
-        })
-    }
-
-    /// Series that have a sample anywhere. Nothing is frozen when this is asked.
-    fn live_series(&self, view: &View) -> RoaringBitmap {
-        let mut live = RoaringBitmap::new();
-        for segment in &view.segments {
-            live |= &segment.series;
-        }
-        for (shard, epoch) in view.open.iter().enumerate() {
-            live.extend(epoch.data.lock().locals().map(|local| self.layout.global(shard, local)));
-        }
-        live
     }
 
     /// Goes on with fresh epochs; those that were open are shown as frozen.

@@ -402,9 +402,9 @@ impl EpochData {
         self.counted.update(state, self.arena.allocated_bytes() + self.kinds.bytes());
     }
 
-    /// Bytes of encoded samples.
+    /// Bytes of encoded samples, with what runs of late ones cost beside.
     pub(crate) fn payload_bytes(&self) -> u64 {
-        self.arena.used_bytes() + self.kinds.payload_bytes()
+        self.arena.used_bytes() + self.kinds.payload_bytes() + self.late.overhead_bytes()
     }
 
     /// Where a series' samples in order end at this moment.

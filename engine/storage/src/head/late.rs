@@ -5,11 +5,13 @@
 //! order of arrival costs a logarithm.
 use hashbrown::HashMap;
 
-use super::streams::Streams;
+use super::streams::{STREAM_BYTES, Streams};
 use crate::column::{Arena, Column, decode_column};
 
 /// Runs of one series.
 const MAX_RUNS: usize = 8;
+/// A run with its stream.
+const RUN_BYTES: u64 = (size_of::<Run>() + STREAM_BYTES) as u64;
 
 /// Late samples in ascending order.
 pub(super) struct Run {
@@ -24,6 +26,8 @@ pub(super) struct Run {
 pub(super) struct LateRuns {
     runs: HashMap<u32, Vec<Run>>,
     heap_bytes: u64,
+    /// Runs that were ever begun, merged ones included: their streams stay.
+    begun: u64,
 }
 
 impl LateRuns {
@@ -49,12 +53,20 @@ impl LateRuns {
         let open = open.unwrap_or_else(|| {
             if runs.len() == MAX_RUNS {
                 merge_shortest(runs, streams, arena);
+                self.begun += 1;
             }
+            self.begun += 1;
             runs.push(Run::new(streams));
             runs.len() - 1
         });
         runs[open].push(timestamp_ms, bits, streams, arena);
         self.heap_bytes += ((runs.capacity() - before) * size_of::<Run>()) as u64;
+    }
+
+    /// What the runs cost beside the arena, as much of the samples' as their encoded values: what is sealed for its bytes
+    /// must be sealed for these too.
+    pub(super) fn overhead_bytes(&self) -> u64 {
+        self.begun * RUN_BYTES
     }
 
     /// Bytes of memory held beside the arena.

@@ -35,7 +35,10 @@ struct Stream {
     company: u32,
 }
 
-const _: () = assert!(size_of::<Stream>() == 48);
+/// What a stream costs that one series follows, beside its encoded times.
+pub(super) const STREAM_BYTES: usize = size_of::<Stream>();
+
+const _: () = assert!(STREAM_BYTES == 48);
 
 /// What only shared streams have.
 struct Company {
