@@ -150,6 +150,39 @@ fn retention_frees_space_before_anything_is_written() {
     assert!(used(&machine) < before);
 }
 
+// prometheus/prometheus#3487, #7299, #7627
+#[test]
+fn work_that_fails_again_and_again_leaves_nothing_behind() {
+    for fail in [
+        |call: Call, path: &Path| call == Call::Append && is_below(path, "segments"),
+        |call: Call, path: &Path| call == Call::Sync && is_below(path, "segments"),
+        |call: Call, path: &Path| call == Call::Append && is_below(path, "identity"),
+        |call: Call, path: &Path| call == Call::Sync && is_below(path, "identity"),
+        |call: Call, path: &Path| call == Call::SyncDir && is_below(path, "identity"),
+        |call: Call, path: &Path| call == Call::Append && path.ends_with("manifest.tmp"),
+        |call: Call, path: &Path| call == Call::Rename && path.ends_with("manifest.tmp"),
+    ] {
+        let machine = Machine::new(1);
+        let mut expected = Contents::new();
+        let store = three_segments(&machine, &mut expected);
+        fill(&store, &mut expected, NOW_MS + 60 * STEP_MS, 20, 6);
+        machine.files.fail_when(Fault::Io, fail);
+        machine.clock.advance(SEAL_AFTER);
+        let _ = store.maintain();
+        let files = all_files(&machine).len();
+        for _ in 0..20 {
+            machine.clock.advance(SEAL_AFTER);
+            let _ = store.maintain();
+            let now = all_files(&machine);
+            assert!(now.len() <= files + 2, "attempts pile up: {now:?}");
+        }
+        assert_eq!(read_all(&store), expected);
+        machine.files.heal();
+        store.maintain().unwrap();
+        assert_eq!(read_all(&store), expected);
+    }
+}
+
 // VictoriaMetrics/VictoriaMetrics#2762, #1727, #10057
 #[test]
 fn read_only_ends_by_itself_and_what_frees_space_goes_on() {

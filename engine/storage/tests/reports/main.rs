@@ -10,6 +10,7 @@
 //! | prometheus/prometheus#3283 | space came back and writing did not; an empty file blocked the start | `disk::writing_goes_on_when_space_is_back`, `start::files_without_content_and_missing_files_do_not_stop_a_start` |
 //! | prometheus/prometheus#7245 | a full disk cost history | `disk::a_full_disk_removes_nothing` |
 //! | prometheus/prometheus#10890, #8884, #9744, #5771 | not everything on disk was counted; retention waited for a compaction that had no space | `disk::everything_in_the_directory_is_counted`, `disk::retention_frees_space_before_anything_is_written` |
+//! | prometheus/prometheus#3487, #7299, #7627 | every failed compaction left files until the disk was full | `disk::work_that_fails_again_and_again_leaves_nothing_behind` |
 //! | prometheus/prometheus#17438, #5617 | one bad series stopped head compaction for months | `series::one_damaged_series_stops_no_merge_and_no_seal` |
 //! | prometheus/prometheus#10028, #8312, #6554 | one jump of the clock: everything out of bounds until it was caught up | `samples::a_clock_that_jumped_ahead_once_closes_the_window_to_nobody` |
 //! | prometheus/prometheus#2893 | samples of the future moved retention | `samples::samples_of_the_future_move_no_retention` |
@@ -17,6 +18,10 @@
 //! | prometheus/prometheus#9210 | a request sent again after a lost answer was refused | `samples::a_request_sent_again_is_accepted_and_changes_nothing` |
 //! | prometheus/prometheus#13334 | samples too old were answered with an error that made the sender try for ever | `samples::no_sample_is_refused_with_an_error_that_is_worth_a_retry` (and `every_refusal_is_answered_so_that_senders_go_on` in the server) |
 //! | prometheus/prometheus#5105, #5686 | data that cross a cut | `samples::a_cut_through_a_column_is_not_seen` |
+//! | prometheus/prometheus#9108, #19140 | deletes lost samples or brought them back after a restart | `deleted_samples_stay_away_and_nothing_else_goes` in `tests/kinds.rs` |
+//! | grafana/mimir#16273 (prometheus/prometheus#16894) | invalid spans of histograms grew through every rewrite | `spans_with_a_negative_offset_are_refused`, `a_histogram_beyond_the_bound_is_refused` in `codec` |
+//! | cortexproject/cortex#7060, grafana/mimir#11976 | start timestamps out of order or in the future were errors | `a_start_that_is_not_before_its_sample_is_ignored_without_a_word` in `tests/kinds.rs` |
+//! | prometheus/prometheus#13577, #9377 | old exemplars pushed fresh ones out | `exemplars_and_metadata_survive_crashes_and_the_removal_of_the_log` in `tests/kinds.rs` |
 //! | prometheus/prometheus#15317 | readers raced with the tail of a postings list | `series_that_end_leave_beside_readers…`, `two_writers_that_meet_a_new_series…` in `tests/races` |
 //! | prometheus/prometheus#19013, #19016, #19202 | a query held compaction up for hours | `series::an_open_query_holds_nothing_up_and_sees_what_was_there` |
 //! | prometheus/prometheus#19289 | a mapped file on a full disk killed the process | `disk::no_file_is_mapped_into_memory` |
