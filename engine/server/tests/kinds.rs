@@ -1,4 +1,5 @@
 //! Native histograms, exemplars and metadata by remote write, against the real binary.
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
 mod support;
 
 use support::{Engine, file, now_ms};

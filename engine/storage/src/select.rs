@@ -277,7 +277,7 @@ impl Select {
             at += count;
             key.clear();
             key.extend(self.found[members.clone()].iter().map(|found| (found.part, found.piece.stream)));
-            let masked = self.masks.has(self.series[self.chunk.start + series as usize].0.0);
+            let masked = self.masks.of(self.series[self.chunk.start + series as usize].1.order).is_some();
             let alone = masked || key.windows(2).any(|pair| pair[0].0 == pair[1].0);
             match by_streams.get(&key) {
                 Some(&group) if !alone => groups[group].members.push(members),
@@ -323,8 +323,8 @@ impl Select {
 
     /// Builds the next batch of the first group; puts the rest of the group back.
     fn build(&mut self, mut group: Group) -> Result<Option<SeriesBatch>, ReadError> {
-        let first = self.series[self.chunk.start + self.found[group.members[0].start].series as usize].0;
-        let timeline = if self.masks.has(first.0) { None } else { self.timeline(&group) };
+        let first = self.series[self.chunk.start + self.found[group.members[0].start].series as usize].1;
+        let timeline = if self.masks.of(first.order).is_some() { None } else { self.timeline(&group) };
         let Some((ranges, timeline)) = timeline else {
             let rest = group.members.split_off(1);
             if !rest.is_empty() {
@@ -361,13 +361,14 @@ impl Select {
         let rows: u64 = self.found[members.clone()].iter().map(|found| u64::from(found.piece.rows)).sum();
         self.reserve(rows * 33 + 16)?;
         let mut samples: Vec<(i64, u64)> = Vec::new();
-        let series = self.series[self.chunk.start + self.found[members.start].series as usize].0.0;
+        let reference = self.series[self.chunk.start + self.found[members.start].series as usize].1;
+        let mask = self.masks.of(reference.order);
         for found in &self.found[members.clone()] {
             let Some(times) = self.times.get(&(found.part, found.piece.stream)) else { continue };
             let decoded = found.piece.decode_all(&self.payload, |row, bits| {
                 if let Some(&time) = times.get(row as usize)
                     && (self.start_ms..=self.end_ms).contains(&time)
-                    && !self.masks.covers(series, time)
+                    && !mask.is_some_and(|mask| mask.covers(time))
                 {
                     samples.push((time, bits));
                 }

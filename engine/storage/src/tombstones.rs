@@ -6,45 +6,37 @@ use hashbrown::HashMap;
 use crate::sync::Mutex;
 use crate::wal::tombstone_record::Tombstone;
 
-/// Deleted time ranges by series id.
+/// Deleted time ranges by the series' place in the global creation sequence, which no other series ever gets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Masks {
-    by_series: HashMap<u32, Mask>,
+    by_order: HashMap<u64, Mask>,
 }
 
 /// Of one series.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mask {
-    /// Place in the global creation sequence: tells the series from others with its id.
-    order: u64,
+pub(crate) struct Mask {
+    series: u32,
     /// First and last ms, ascending, disjoint.
     ranges: Vec<(i64, i64)>,
 }
 
-impl Masks {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_series.is_empty()
-    }
-
-    /// Whether anything of a series was deleted.
-    pub(crate) fn has(&self, series: u32) -> bool {
-        !self.by_series.is_empty() && self.by_series.contains_key(&series)
-    }
-
+impl Mask {
     /// Whether a sample was deleted.
-    pub(crate) fn covers(&self, series: u32, timestamp_ms: i64) -> bool {
-        let Some(mask) = self.by_series.get(&series) else { return false };
-        let after = mask.ranges.partition_point(|&(min_ms, _)| min_ms <= timestamp_ms);
-        after.checked_sub(1).is_some_and(|place| timestamp_ms <= mask.ranges[place].1)
+    pub(crate) fn covers(&self, timestamp_ms: i64) -> bool {
+        let after = self.ranges.partition_point(|&(min_ms, _)| min_ms <= timestamp_ms);
+        after.checked_sub(1).is_some_and(|place| timestamp_ms <= self.ranges[place].1)
+    }
+}
+
+impl Masks {
+    /// What was deleted of a series, if anything.
+    pub(crate) fn of(&self, order: u64) -> Option<&Mask> {
+        if self.by_order.is_empty() { None } else { self.by_order.get(&order) }
     }
 
     fn add(&mut self, tombstone: &Tombstone) {
-        let fresh = || Mask { order: tombstone.order, ranges: Vec::new() };
-        let mask = self.by_series.entry(tombstone.series).or_insert_with(fresh);
-        if mask.order != tombstone.order {
-            // The series that had the id has ended.
-            *mask = fresh();
-        }
+        let fresh = || Mask { series: tombstone.series, ranges: Vec::new() };
+        let mask = self.by_order.entry(tombstone.order).or_insert_with(fresh);
         mask.ranges.push((tombstone.min_ms, tombstone.max_ms));
         mask.ranges.sort_unstable();
         let mut joined: Vec<(i64, i64)> = Vec::with_capacity(mask.ranges.len());
@@ -58,8 +50,8 @@ impl Masks {
     }
 
     fn tombstones(&self) -> impl Iterator<Item = Tombstone> + '_ {
-        self.by_series.iter().flat_map(|(&series, mask)| {
-            let order = mask.order;
+        self.by_order.iter().flat_map(|(&order, mask)| {
+            let series = mask.series;
             mask.ranges.iter().map(move |&(min_ms, max_ms)| Tombstone { series, order, min_ms, max_ms })
         })
     }
@@ -91,13 +83,13 @@ impl Tombstones {
     /// `from_ms`, where nothing is kept any more.
     pub(crate) fn retain(&self, from_ms: i64, order_of: impl Fn(u32) -> Option<u64>) {
         let mut masks = self.masks.lock();
-        if masks.is_empty() {
+        if masks.by_order.is_empty() {
             return;
         }
         let mut changed = Masks::clone(&masks);
-        changed.by_series.retain(|&series, mask| {
+        changed.by_order.retain(|&order, mask| {
             mask.ranges.retain(|&(_, max_ms)| max_ms >= from_ms);
-            !mask.ranges.is_empty() && order_of(series) == Some(mask.order)
+            !mask.ranges.is_empty() && order_of(mask.series) == Some(order)
         });
         if changed != **masks {
             *masks = Arc::new(changed);
@@ -122,16 +114,18 @@ mod tests {
         let once = tombstones.masks();
         tombstones.add(&[of(30, 40), of(10, 20)]);
         assert_eq!(tombstones.masks(), once);
-        let covered: Vec<i64> = (0..50).filter(|&time| once.covers(7, time)).collect();
+        let mask = once.of(3).unwrap();
+        let covered: Vec<i64> = (0..50).filter(|&time| mask.covers(time)).collect();
         assert_eq!(covered, (10..=25).chain(30..=40).collect::<Vec<_>>());
-        assert!(!once.covers(8, 15));
+        assert!(once.of(4).is_none());
     }
 
     #[test]
     fn a_series_that_gets_the_id_of_another_is_not_masked_by_its_tombstones() {
         let tombstones = Tombstones::default();
         tombstones.add(&[Tombstone { series: 7, order: 3, min_ms: 0, max_ms: 100 }]);
+        assert!(tombstones.masks().of(9).is_none());
         tombstones.retain(i64::MIN, |_| Some(9));
-        assert!(!tombstones.masks().covers(7, 50));
+        assert!(tombstones.masks().of(3).is_none());
     }
 }

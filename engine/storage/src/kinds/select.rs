@@ -148,8 +148,10 @@ impl KindsSelect {
         self.release();
         while let Some((series, reference)) = self.histograms.pop_front() {
             let columns = self.columns(Kind::Histograms, series)?;
-            let wanted =
-                |time| (self.start_ms..=self.end_ms).contains(&time) && !self.masks.covers(series, time);
+            let mask = self.masks.of(reference.order);
+            let wanted = |time| {
+                (self.start_ms..=self.end_ms).contains(&time) && !mask.is_some_and(|mask| mask.covers(time))
+            };
             let payloads = columns.iter().map(|(_, column)| column.payload.as_slice());
             let merged = merged_histograms(payloads, wanted)
                 .map_err(|(index, what)| self.damaged(columns[index].0, what))?;
