@@ -18,12 +18,12 @@ struct Arrived {
 /// against the histogram that arrived before: where another one came between, nothing is known
 /// (prometheus/prometheus#15358). Says which column is damaged, and how.
 pub(super) fn merged_histograms<'c>(
-    columns: impl IntoIterator<Item = &'c [u8]>,
+    columns: impl IntoIterator<Item = &'c KindColumn>,
     wanted: impl Fn(i64) -> bool,
 ) -> Result<Merged, (usize, &'static str)> {
     let (mut all, mut after_ms): (Vec<Arrived>, Option<i64>) = (Vec::new(), None);
-    for (index, payload) in columns.into_iter().enumerate() {
-        let decoded = decode_histograms(payload, |timestamp_ms, histogram| {
+    for (index, column) in columns.into_iter().enumerate() {
+        let decoded = decode_histograms(&column.payload, |timestamp_ms, histogram| {
             let before = after_ms.replace(timestamp_ms);
             if wanted(timestamp_ms) {
                 all.push(Arrived { timestamp_ms, after_ms: before, histogram });
@@ -48,12 +48,12 @@ pub(super) fn merged_histograms<'c>(
 
 /// Start timestamps of columns by ascending time of the sample, likewise.
 pub(super) fn merged_starts<'c>(
-    columns: impl IntoIterator<Item = &'c [u8]>,
+    columns: impl IntoIterator<Item = &'c KindColumn>,
     wanted: impl Fn(i64) -> bool,
 ) -> Result<Vec<(i64, i64)>, (usize, &'static str)> {
     let mut all = Vec::new();
-    for (index, payload) in columns.into_iter().enumerate() {
-        let decoded = decode_starts(payload, |time, start| {
+    for (index, column) in columns.into_iter().enumerate() {
+        let decoded = decode_starts(&column.payload, column.entries, |time, start| {
             if wanted(time) {
                 all.push((time, start));
             }
@@ -78,9 +78,9 @@ pub(crate) fn merge_kinds(
     }
     let mut places: Vec<usize> = (0..columns.len()).collect();
     loop {
-        let payloads = places.iter().map(|&place| columns[place].payload.as_slice());
+        let parts = places.iter().map(|&place| &columns[place]);
         let merged = match kind {
-            Kind::Histograms => merged_histograms(payloads, |_| true).map(|merged| {
+            Kind::Histograms => merged_histograms(parts, |_| true).map(|merged| {
                 let mut column = HistogramColumn::default();
                 for (timestamp_ms, histogram) in merged {
                     match histogram.validate() {
@@ -90,7 +90,7 @@ pub(crate) fn merge_kinds(
                 }
                 column.column()
             }),
-            Kind::Starts => merged_starts(payloads, |_| true).map(|merged| {
+            Kind::Starts => merged_starts(parts, |_| true).map(|merged| {
                 let mut column = StartColumn::default();
                 for (timestamp_ms, start_ms) in merged {
                     column.push(timestamp_ms, start_ms);

@@ -152,8 +152,7 @@ impl KindsSelect {
             let wanted = |time| {
                 (self.start_ms..=self.end_ms).contains(&time) && !mask.is_some_and(|mask| mask.covers(time))
             };
-            let payloads = columns.iter().map(|(_, column)| column.payload.as_slice());
-            let merged = merged_histograms(payloads, wanted)
+            let merged = merged_histograms(columns.iter().map(|(_, column)| column), wanted)
                 .map_err(|(index, what)| self.damaged(columns[index].0, what))?;
             if merged.is_empty() {
                 continue;
@@ -181,9 +180,12 @@ impl KindsSelect {
             let Some(&series) = self.starts.get(&batch.ids[place]) else { continue };
             let columns = self.columns(Kind::Starts, series)?;
             let wanted = |time| (self.start_ms..=self.end_ms).contains(&time);
-            let payloads = columns.iter().map(|(_, column)| column.payload.as_slice());
-            let starts = merged_starts(payloads, wanted)
-                .map_err(|(index, what)| self.damaged(columns[index].0, what))?;
+            let entries = columns.iter().map(|(_, column)| column.entries).fold(0, u64::saturating_add);
+            let scratch = entries.saturating_mul(size_of::<(i64, i64)>() as u64);
+            self.grant.reserve(scratch)?;
+            let starts = merged_starts(columns.iter().map(|(_, column)| column), wanted);
+            self.grant.release(scratch);
+            let starts = starts.map_err(|(index, what)| self.damaged(columns[index].0, what))?;
             if starts.is_empty() {
                 continue;
             }

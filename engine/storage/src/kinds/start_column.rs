@@ -12,6 +12,9 @@ use super::{KindColumn, Size};
 /// Longest run, so that damage cannot make few bytes into very many samples.
 const MAX_RUN: u64 = 1 << 16;
 
+/// Most entries of one column that are believed.
+const MAX_ENTRIES: u64 = 1 << 24;
+
 /// An open column.
 #[derive(Default)]
 pub(crate) struct StartColumn {
@@ -71,9 +74,16 @@ impl StartColumn {
     }
 }
 
-/// Hands each `(ms of the sample, start ms)` of a column to `sink` in the order in which they came; says what is wrong.
-pub(crate) fn decode_starts(mut payload: &[u8], mut sink: impl FnMut(i64, i64)) -> Result<(), &'static str> {
+/// Hands each `(ms of the sample, start ms)` of a column of so many `entries` to `sink` in the order in which they came;
+/// says what is wrong.
+pub(crate) fn decode_starts(
+    mut payload: &[u8],
+    entries: u64,
+    mut sink: impl FnMut(i64, i64),
+) -> Result<(), &'static str> {
     let (mut time, mut step, mut start) = (0i64, 0i64, 0i64);
+    // Few bytes may stand for very many entries: those that the directory does not know of are damage.
+    let mut left = entries.min(MAX_ENTRIES);
     let next = |payload: &mut &[u8]| take(payload).map_err(|damaged| damaged.what);
     while !payload.is_empty() {
         let mut run = next(&mut payload)?;
@@ -85,6 +95,7 @@ pub(crate) fn decode_starts(mut payload: &[u8], mut sink: impl FnMut(i64, i64)) 
             start = start.wrapping_add(unzigzag(next(&mut payload)?));
             run = 1;
         }
+        left = left.checked_sub(run).ok_or("more start timestamps than there are samples")?;
         for _ in 0..run {
             time = time.wrapping_add(step);
             sink(time, start);
@@ -104,7 +115,7 @@ mod tests {
         }
         let column = column.column().unwrap();
         let mut decoded = Vec::new();
-        decode_starts(&column.payload, |time, start| decoded.push((time, start))).unwrap();
+        decode_starts(&column.payload, column.entries, |time, start| decoded.push((time, start))).unwrap();
         assert_eq!(column.entries, decoded.len() as u64);
         (decoded, column.payload.len())
     }
@@ -137,8 +148,8 @@ mod tests {
                 })
                 .collect();
             let mut count = 0u64;
-            let _ = decode_starts(&bytes[..6], |_, _| count += 1);
+            let _ = decode_starts(&bytes[..6], u64::MAX, |_, _| count += 1);
         }
-        assert!(decode_starts(&[0xff, 0xff, 0xff, 0xff, 0x7f], |_, _| {}).is_err());
+        assert!(decode_starts(&[0xff, 0xff, 0xff, 0xff, 0x7f], u64::MAX, |_, _| {}).is_err());
     }
 }
