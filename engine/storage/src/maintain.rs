@@ -40,6 +40,8 @@ pub(crate) struct Upkeep {
     pub(crate) removal: RemovalMark,
     /// Series removed since the identity files were last written anew.
     removed_since_rewrite: u64,
+    /// Whether the identity files are to be written anew because one of them is damaged.
+    pub(crate) renew_identity: bool,
     /// Numbers of files that no manifest names, or not yet: remains of work that failed.
     unnamed: Vec<u64>,
     expiry: Retry,
@@ -80,6 +82,7 @@ impl Upkeep {
             next_generation,
             removal: RemovalMark::before_any(now),
             removed_since_rewrite: 0,
+            renew_identity: false,
             unnamed: Vec::new(),
             expiry: Retry::default(),
             merging: Retry::default(),
@@ -198,7 +201,7 @@ impl Store {
         manifest: &mut Manifest,
     ) -> Result<Vec<u64>, StorageError> {
         let stale = upkeep.removed_since_rewrite * 4 > self.identity.len() as u64 + 1024;
-        let rewrite = stale || manifest.identity.len() >= MAX_IDENTITY_FILES;
+        let rewrite = stale || upkeep.renew_identity || manifest.identity.len() >= MAX_IDENTITY_FILES;
         let from = if rewrite { 0 } else { upkeep.persisted_order };
         if !rewrite && self.identity.next_order() == from {
             return Ok(Vec::new());
@@ -209,6 +212,7 @@ impl Store {
         let old = if rewrite { std::mem::take(&mut manifest.identity) } else { Vec::new() };
         if rewrite {
             upkeep.removed_since_rewrite = 0;
+            upkeep.renew_identity = false;
         }
         manifest.identity.push(number);
         Ok(old)

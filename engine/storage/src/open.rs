@@ -209,13 +209,28 @@ impl Store {
         }
         let mut manifest = upkeep.manifest.clone();
         manifest.segments = segments.iter().map(|segment| segment.number).collect();
+        let old_identity = self.renew_identity(&mut upkeep, &mut manifest)?;
         self.commit(&mut upkeep, manifest)?;
         self.show_segments(segments);
+        for number in old_identity {
+            let path = identity_files::path(&self.options.dir, number);
+            quarantine::remove_or_keep(&*self.files, &self.options.dir, &path);
+        }
         for number in replaced {
             let path = self.segment_path(number);
             quarantine::move_aside(&*self.files, &self.options.dir, &path, &self.counters)?;
         }
         Ok(())
+    }
+
+    /// Writes the definitions that are left as one file, so that the next start does not find the same damage again;
+    /// returns the files that it replaces. Where there is no space that has time.
+    fn renew_identity(&self, upkeep: &mut Upkeep, manifest: &mut Manifest) -> Result<Vec<u64>, StorageError> {
+        upkeep.renew_identity = true;
+        match self.persist_series(upkeep, manifest) {
+            Err(error) if error.is_full_disk() => Ok(Vec::new()),
+            renewed => renewed,
+        }
     }
 
     /// Tells the head the last sealed sample of every series that may still be judged by it.

@@ -33,6 +33,21 @@ pub(crate) fn move_aside(
     files.sync_dir(&quarantine).map_err(StorageError::io("sync", &quarantine))
 }
 
+/// Takes a file out of the way that was replaced because of damage: it goes where the quarantine has a copy of it, else
+/// it is moved there.
+pub(crate) fn remove_or_keep(files: &dyn Files, dir: &Path, path: &Path) {
+    let target = target(dir, path);
+    let removed = match files.exists(&target) {
+        Ok(true) => files.remove(path),
+        _ => files.rename(path, &target),
+    };
+    if let Err(error) = removed
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(file = %path.display(), %error, "a file that was replaced could not be removed");
+    }
+}
+
 /// `quarantine/segments-00000005` for `segments/00000005`.
 fn target(dir: &Path, path: &Path) -> PathBuf {
     let kind = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();

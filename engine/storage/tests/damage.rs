@@ -1,15 +1,15 @@
-//! Damaged files: every flipped byte is found, costs what it must and no more, and nothing panics.
+//! Damaged files: every flipped byte and every cut is found and counted, costs exactly what it must, nothing is deleted,
+//! and the next start reads the same and finds nothing new.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 mod common;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::{Contents, DIR, Machine, NOW_MS, append, read_all};
 use metricsstore_budget::Grant;
 use metricsstore_model::Acknowledge;
-use metricsstore_model::read::{Selection, Source};
+use metricsstore_model::read::{ReadError, Selection, Source};
 use metricsstore_vfs::Files;
 use metricsstore_vfs::sim::SimFiles;
 
@@ -38,14 +38,42 @@ fn copy_with(files: &SimFiles, damaged: &Path, change: impl Fn(&mut Vec<u8>)) ->
     copy
 }
 
-/// Everything that can be read, or that reading failed.
+/// Everything that can be read, and how much was set aside; `None` where reading says that something is damaged.
 fn try_read(machine: &Machine) -> Option<(Contents, u64)> {
-    let store = machine.try_open().ok()?;
+    let store = machine.open();
     let selection = Selection { matchers: &[], start_ms: i64::MIN, end_ms: i64::MAX };
     let mut batches = store.select(&selection, &Grant::unlimited()).unwrap();
-    while batches.next_batch().ok()?.is_some() {}
+    loop {
+        match batches.next_batch() {
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(ReadError::Corrupt { file, what, .. }) => {
+                assert!(file.starts_with(DIR) && !what.is_empty(), "{file}: {what}");
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
     drop(batches);
     Some((read_all(&store), store.stats().quarantined))
+}
+
+/// As [`try_read`]; then the damaged bytes are still there, in their place or in the quarantine, and another start reads
+/// the same and sets nothing aside again.
+fn read_twice(machine: &Machine, damaged: &Path) -> Option<(Contents, u64)> {
+    let bytes = machine.files.read(damaged, 1 << 30).unwrap();
+    let read = try_read(machine);
+    if read.as_ref().is_none_or(|(_, quarantined)| *quarantined > 0) {
+        let kind = damaged.parent().and_then(Path::file_name).unwrap().to_string_lossy();
+        let name = damaged.file_name().unwrap().to_string_lossy();
+        let aside = Path::new(DIR).join("quarantine").join(format!("{kind}-{name}"));
+        let kept = machine.files.read(&aside, 1 << 30).or_else(|_| machine.files.read(damaged, 1 << 30));
+        assert_eq!(kept.unwrap(), bytes, "{}: the damaged bytes are kept", damaged.display());
+    }
+    let again = try_read(machine);
+    assert_eq!(again.as_ref().map(|(contents, _)| contents), read.as_ref().map(|(contents, _)| contents));
+    assert!(again.is_none_or(|(_, quarantined)| quarantined == 0), "it was set aside already");
+    read
 }
 
 /// A store with two log files' worth of samples and one segment.
@@ -89,12 +117,20 @@ fn flip_each_byte(file: &Path, judge: impl Fn(usize, Option<(Contents, u64)>, &C
     for at in 0..length {
         let files = copy_with(&machine.files, file, |bytes| bytes[at] ^= 0x10);
         let machine = Machine { files, ..Machine::new(1) };
-        let read = try_read(&machine);
+        let read = read_twice(&machine, file);
         if let Some((contents, _)) = &read {
             assert!(is_part_of(contents, &expected), "byte {at}: something else was read than written");
         }
         judge(at, read, &expected);
     }
+}
+
+/// What is expected without the samples of some steps.
+fn without_steps(expected: &Contents, lost: impl Fn(i64) -> bool) -> Contents {
+    let is_kept = |time: &i64| !lost((time - NOW_MS) / 15_000);
+    let mut contents = expected.clone();
+    contents.values_mut().for_each(|samples| samples.retain(|time, _| is_kept(time)));
+    contents
 }
 
 #[test]
@@ -126,7 +162,7 @@ fn damage_in_the_durable_part_of_the_log_is_counted_and_kept_aside() {
     let files = copy_with(&machine.files, &file, |bytes| bytes.truncate(length - 3));
     let (contents, quarantined) = try_read(&Machine { files, ..Machine::new(1) }).unwrap();
     assert_eq!(quarantined, 0);
-    assert_eq!(contents.values().map(BTreeMap::len).sum::<usize>(), 13 * 6);
+    assert_eq!(contents.values().flatten().count(), 13 * 6);
 }
 
 #[test]
@@ -215,17 +251,22 @@ fn without_any_manifest_everything_is_found_again_from_the_files_themselves() {
 }
 
 #[test]
-fn every_truncation_of_every_file_is_contained() {
+fn every_cut_of_segments_and_definitions_is_contained() {
     let (machine, expected) = machine_with_data();
-    for below in ["wal", "segments", "identity"] {
+    for below in ["segments", "identity"] {
         let file = only_file(&machine, below);
         let length = machine.files.read(&file, 1 << 30).unwrap().len();
         for keep in 0..length {
             let files = copy_with(&machine.files, &file, |bytes| bytes.truncate(keep));
             let machine = Machine { files, ..Machine::new(1) };
-            let (contents, quarantined) = try_read(&machine).unwrap();
+            let (contents, quarantined) = read_twice(&machine, &file).unwrap();
             assert!(is_part_of(&contents, &expected));
-            assert!(quarantined > 0 || below == "wal", "{below} cut to {keep}");
+            assert!(quarantined > 0, "{below} cut to {keep}");
+            if below == "segments" {
+                let sealed = |step| step < 8;
+                let kept: Contents = without_steps(&expected, sealed);
+                assert!(contents == kept, "cut to {keep}: the segment is lost and nothing else");
+            }
         }
     }
 }
