@@ -221,6 +221,43 @@ fn late_samples_do_not_keep_segments_from_being_merged() {
     assert_eq!(read_all(&store), expected);
 }
 
+/// Values that only their bits tell apart, among them the staleness marker and other NaNs.
+const VALUES: [f64; 10] = [
+    0.0,
+    -0.0,
+    1.0,
+    0.1,
+    f64::from_bits(0x7ff0_0000_0000_0002),
+    f64::NAN,
+    f64::from_bits(0xfff8_0000_dead_beef),
+    f64::NEG_INFINITY,
+    f64::MIN_POSITIVE / 3.0,
+    9_007_199_254_740_993.0,
+];
+
+#[test]
+fn one_request_may_bring_a_sample_twice_and_across_the_edge_of_a_seal() {
+    let machine = machine(HOUR_MS);
+    let store = machine.open();
+    for (index, &value) in VALUES.iter().enumerate() {
+        let (number, time) = (index as u32, NOW_MS + 10);
+        let other = VALUES[(index + 1) % VALUES.len()];
+        let again = [(0, Refusal::DuplicateTimestamp)];
+        let rows = [(number, time, value), (number, time, value), (number, time, other)];
+        assert_eq!(refusals(&store, &rows), [(2, Refusal::DuplicateTimestamp)], "{value}");
+        seal(&machine, &store);
+        assert_eq!(refusals(&store, &[(number, time, value)]), [], "{value}");
+        assert_eq!(refusals(&store, &[(number, time, other)]), again, "{value}");
+        // Right before and right behind what is sealed.
+        let rows = [(number, time - 1, other), (number, time + 1, other), (number, time - 1, other)];
+        assert_eq!(refusals(&store, &rows), [], "{value}");
+        assert_eq!(refusals(&store, &[(number, time - 1, value)]), again, "{value}");
+        let bits: Vec<u64> =
+            samples_of(&store, number).into_iter().map(|(_, value)| value.to_bits()).collect();
+        assert_eq!(bits, [other.to_bits(), value.to_bits(), other.to_bits()], "{value}");
+    }
+}
+
 /// A small generator, so that a seed means the same for ever.
 struct Random(u64);
 
@@ -271,7 +308,7 @@ fn run(seed: u64) {
                     2 => now - random.below(700) * 1000,
                     _ => now,
                 };
-                (number, time, random.below(4) as f64 / 2.0)
+                (number, time, VALUES[random.below(VALUES.len() as u64) as usize])
             })
             .collect();
         let mut wanted = Vec::new();
