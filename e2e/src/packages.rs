@@ -1,4 +1,4 @@
-//! The Debian packages that the cluster and the image are made with.
+//! The Debian packages that the cluster, the image and the tests are made with.
 use std::process::Command;
 
 use crate::{Error, Result, program, progress};
@@ -21,6 +21,9 @@ const PACKAGES: &[&str] = &[
     "busybox-static",
     "ca-certificates",
     "tzdata",
+    // The engine's tests: a disk to fill, a trace of system calls.
+    "e2fsprogs",
+    "strace",
     // Certificates of the cluster; static linking of the binaries.
     "gcc",
     "libc6-dev",

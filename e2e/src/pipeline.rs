@@ -31,6 +31,7 @@ pub fn run() -> Result<()> {
     // Cluster tests compare with it.
     tools::PROMETHEUS.ensure()?;
     let image = image::build()?;
+    progress::step("engine tests", || run_engine_tests(&image.engine))?;
     let cluster = cluster::up()?;
     cluster.import(&image.archive)?;
     release::install(&cluster, &image)?;
@@ -46,12 +47,21 @@ const CLIPPY: [&str; 10] = [
     "--all-targets",
     "--locked",
     "--features",
-    "metricsstore-e2e/cluster",
+    "metricsstore-e2e/cluster,metricsstore-e2e/engine",
     "--quiet",
     "--",
     "-D",
     "warnings",
 ];
+
+/// One after the other: each wants the machine for itself. `--nocapture` shows what was measured.
+fn run_engine_tests(engine: &Path) -> Result<()> {
+    let mut command = places::cargo();
+    command.args(["test", "--locked", "--package", "metricsstore-e2e", "--features", "engine"]);
+    command.args(["--test", "engine", "--", "--test-threads=1", "--nocapture"]);
+    command.env("METRICSSTORE_ENGINE", engine);
+    program::shown("the engine tests", &mut command, SEE_ABOVE)
+}
 
 /// The test binary runs inside the cluster's namespaces, where pods, services and cgroups are within reach.
 fn run_cluster_tests(cluster: &Cluster, engine: &Path) -> Result<()> {

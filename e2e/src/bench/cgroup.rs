@@ -64,6 +64,22 @@ impl Cgroup {
         self.number(if self.v2 { "memory.peak" } else { "memory.max_usage_in_bytes" })
     }
 
+    /// Processes that the kernel killed for want of memory.
+    pub fn oom_kills(&self) -> u64 {
+        let file = if self.v2 { "memory.events" } else { "memory.oom_control" };
+        let text = fs::read_to_string(self.memory.join(file)).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok()).unwrap_or(0)
+    }
+
+    /// How often usage, page cache included, reached the limit, so that the kernel had to reclaim.
+    pub fn limit_hits(&self) -> u64 {
+        if !self.v2 {
+            return self.number("memory.failcnt");
+        }
+        let text = fs::read_to_string(self.memory.join("memory.events")).unwrap_or_default();
+        text.lines().find_map(|line| line.strip_prefix("max ")?.parse().ok()).unwrap_or(0)
+    }
+
     /// CPU time used so far, user and system.
     pub fn cpu(&self) -> Duration {
         if self.v2 {

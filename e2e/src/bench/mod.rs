@@ -1,17 +1,17 @@
 //! `cargo xtask bench ingest`: the same work for each engine in turn, in the same control group, and every accepted
 //! sample read back. Absolute times mean little on shared machines; the ratios of one run are what counts.
-mod cgroup;
+pub mod cgroup;
 pub mod engine;
 mod goals;
 mod load;
-mod population;
+pub mod population;
 mod read_back;
 mod report;
-mod request;
+pub mod request;
 mod run;
 pub mod scenario;
 mod watch;
-mod wire;
+pub mod wire;
 
 use std::io;
 use std::path::PathBuf;

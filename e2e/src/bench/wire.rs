@@ -36,6 +36,11 @@ impl Connection {
         Ok(Connection { stream: BufReader::with_capacity(1 << 16, stream), address, head: Vec::new() })
     }
 
+    /// Whom it is connected to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Sends one remote-write request.
     pub fn write(&mut self, path: &str, snappy_body: &[u8]) -> io::Result<Answer> {
         self.head.clear();

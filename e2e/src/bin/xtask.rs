@@ -37,8 +37,9 @@ enum Command {
     },
     /// Run every check and test, in the order of continuous integration
     ///
-    /// Packages, format, clippy, licences and bans, CRDs, unit and model tests, schedules, Miri, image, cluster up, cluster tests, and
-    /// in any case cluster down. Stops at the first failure; each step prints how long it took.
+    /// Packages, format, clippy, licences and bans, CRDs, unit and model tests, schedules, Miri, image, engine tests,
+    /// cluster up, cluster tests, and in any case cluster down. Stops at the first failure; each step prints how long it
+    /// took.
     Test,
     /// Handle the real single-node Kubernetes that demo and tests run on
     #[command(subcommand)]

@@ -6,7 +6,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use metricsstore_e2e::bench::wire::{Connection, put_series};
+use metricsstore_e2e::bench::request::Request;
+use metricsstore_e2e::bench::wire::Connection;
 use metricsstore_e2e::kubectl::Kubectl;
 use metricsstore_e2e::wait::{self, Look};
 
@@ -110,7 +111,7 @@ impl Sender {
         let last = self.entries.last().map_or(0, |entry| entry.timestamp_ms);
         let entry = Entry { timestamp_ms: now_ms().max(last + 1), value: f64::from(self.sent) };
         let Some(connection) = self.connect() else { return false };
-        match connection.write("/api/v1/write", &request(entry)) {
+        match connection.write("/api/v1/write", request(entry).packed()) {
             Ok(answer) if answer.status / 100 == 2 => {
                 self.entries.push(entry);
                 true
@@ -133,23 +134,11 @@ impl Sender {
     }
 }
 
-fn request(entry: Entry) -> Vec<u8> {
-    let (mut body, mut scratch) = (Vec::new(), Vec::new());
+fn request(entry: Entry) -> Request {
+    let labels = |series: usize| vec![("__name__", "ledger".to_owned()), ("series", series.to_string())];
+    let mut request = Request::new((0..SERIES).map(labels));
     for series in 0..SERIES {
-        let labels = encoded_labels(&[("__name__", "ledger"), ("series", &series.to_string())]);
-        put_series(&mut body, &mut scratch, &labels, entry.timestamp_ms, entry.value);
+        request.set(series, entry.timestamp_ms, entry.value);
     }
-    snap::raw::Encoder::new().compress_vec(&body).unwrap()
-}
-
-/// The label fields of one series of a `WriteRequest`; names and values shorter than 128 bytes.
-pub fn encoded_labels(pairs: &[(&str, &str)]) -> Vec<u8> {
-    let field = |number: u8, bytes: &[u8]| {
-        assert!(bytes.len() < 128);
-        [&[number << 3 | 2, bytes.len() as u8], bytes].concat()
-    };
-    pairs
-        .iter()
-        .flat_map(|(name, value)| field(1, &[field(1, name.as_bytes()), field(2, value.as_bytes())].concat()))
-        .collect()
+    request
 }

@@ -1,7 +1,7 @@
 //! Two copies: who takes remote write, and the scale subresource.
 use std::net::{IpAddr, SocketAddr};
 
-use metricsstore_e2e::bench::population::Population;
+use metricsstore_e2e::bench::population::{Population, Shape};
 use metricsstore_e2e::bench::wire::Connection;
 use serde_json::json;
 
@@ -16,7 +16,7 @@ fn a_pair_takes_remote_write_by_pod_only_and_scales() {
     let write = status["endpoints"]["write"].as_array().unwrap().clone();
     assert_eq!(write.len(), 2, "{status}");
 
-    let request = write_request(&Population::new(3, 200), 0..1, 0, now_ms());
+    let request = write_request(&Population::new(3, 200, Shape::USUAL), 0..1, 0, now_ms());
     // The pod's own address is one of its names; the client Service stands for either pod.
     let answer = Connection::open(store.address()).unwrap().write("/api/v1/write", &request).unwrap();
     assert_eq!(answer.status / 100, 2, "{}", text(&answer));

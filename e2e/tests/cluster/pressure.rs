@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use metricsstore_e2e::bench::population::{Population, SERIES_PER_TARGET};
+use metricsstore_e2e::bench::population::{Population, SERIES_PER_TARGET, Shape};
 use metricsstore_e2e::bench::wire::{Answer, Connection};
 use metricsstore_e2e::cluster::cgroup;
 use metricsstore_e2e::wait::{self, Look};
@@ -31,7 +31,7 @@ fn a_128_mebibyte_pod_keeps_what_it_took_and_refuses_what_is_too_much() {
     });
     let store = Store::ready("pressure", &spec);
     let group = cgroup::of_container(&store.pod(), "metricsstore", "memory").unwrap();
-    let population = Population::new(7, MOST_TARGETS * SERIES_PER_TARGET);
+    let population = Population::new(7, MOST_TARGETS * SERIES_PER_TARGET, Shape::USUAL);
     let start_ms = now_ms() - ROUNDS as i64 * INTERVAL_MS;
     let mut offer = Offer { store: &store, group, connection: None, first_refusal: None, packed: Vec::new() };
     for round in 0..ROUNDS {
@@ -61,7 +61,7 @@ fn a_128_mebibyte_pod_keeps_what_it_took_and_refuses_what_is_too_much() {
     assert!(refused.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");
 
     let last_round = if known > 0 { ROUNDS } else { ROUNDS - 1 };
-    let held = held_without_gaps(&store, start_ms + last_round as i64 * INTERVAL_MS);
+    let held = held_without_gaps(&store, &population, start_ms + last_round as i64 * INTERVAL_MS);
     assert!(held >= TARGETS / READ_BACK * SERIES_PER_TARGET, "{held} series held of every fifth target");
     store.wait_for("metricsstore", "main", "the refusals in status", |store| {
         store["status"]["conditions"].to_string().contains("refus")
@@ -150,10 +150,10 @@ fn working_set(group: &Path) -> u64 {
 }
 
 /// Series that are there, after checking that each has a sample of every round since its first.
-fn held_without_gaps(store: &Store, last_ms: i64) -> usize {
+fn held_without_gaps(store: &Store, population: &Population, last_ms: i64) -> usize {
     let mut held = 0;
     for target in (0..TARGETS).step_by(READ_BACK) {
-        let query = format!("{{instance=\"{}\"}}[10m]", Population::instance(target));
+        let query = format!("{{instance=\"{}\"}}[10m]", population.instance(&population.life_at(target, 0)));
         let data = store.api(&format!("/api/v1/query?query={}", encoded(&query)));
         let rows = data["result"].as_array().unwrap();
         for row in rows {

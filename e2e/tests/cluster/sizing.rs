@@ -1,7 +1,7 @@
 //! Limits become budgets and threads, and follow the live cgroup.
 use std::time::Duration;
 
-use metricsstore_e2e::bench::population::Population;
+use metricsstore_e2e::bench::population::{Population, Shape};
 use metricsstore_e2e::bench::wire::Connection;
 use metricsstore_e2e::cluster::cgroup;
 use metricsstore_e2e::wait::{self, Look};
@@ -72,7 +72,7 @@ fn the_budget_follows_the_live_limit_within_ten_seconds() {
 #[test]
 fn the_refusal_of_new_series_follows_the_live_limit() {
     let store = Store::ready("sizing-refusal", &spec(&json!({"memory": "512Mi"}), &json!({})));
-    let population = Population::new(11, 300_000);
+    let population = Population::new(11, 300_000, Shape::USUAL);
     let mut targets = (0..population.targets()).step_by(10);
     // 200k series, and nothing of them refused.
     for first in targets.by_ref().take(100) {

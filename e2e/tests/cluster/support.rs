@@ -3,7 +3,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use metricsstore_e2e::bench::population::{Population, SERIES_PER_TARGET};
-use metricsstore_e2e::bench::wire::{Answer, Connection, EncodedLabels, put_series};
+use metricsstore_e2e::bench::request::Request;
+use metricsstore_e2e::bench::wire::{Answer, Connection};
 use metricsstore_e2e::kubectl::{Kubectl, condition_status};
 use metricsstore_e2e::wait::{self, Look};
 use serde_json::{Value, json};
@@ -203,14 +204,13 @@ pub fn write_request(
     round: usize,
     timestamp_ms: i64,
 ) -> Vec<u8> {
-    let labels = EncodedLabels::new(population, targets.clone());
-    let (mut body, mut scratch) = (Vec::new(), Vec::new());
-    let series = targets.flat_map(|target| (0..SERIES_PER_TARGET).map(move |series| (target, series)));
-    for (index, (target, series)) in series.enumerate() {
-        let value = population.value(target, series, round);
-        put_series(&mut body, &mut scratch, labels.series(index), timestamp_ms, value);
+    let lives = targets.map(|target| population.life_at(target, round));
+    let series = lives.flat_map(|life| (0..SERIES_PER_TARGET).map(move |series| (life.clone(), series)));
+    let mut request = Request::new(series.clone().map(|(life, series)| population.labels(&life, series)));
+    for (index, (life, series)) in series.enumerate() {
+        request.set(index, timestamp_ms, population.value(&life, series, round));
     }
-    snap::raw::Encoder::new().compress_vec(&body).unwrap()
+    request.packed().to_vec()
 }
 
 /// The wall clock in milliseconds.

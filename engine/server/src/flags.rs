@@ -214,7 +214,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, Fla
 
 fn command() -> Command {
     let serve = SERVE.iter().fold(
-        Command::new("serve").about("Scrapes, stores and answers").disable_version_flag(true),
+        Command::new("serve").about("Scrapes, stores and answers").display_name("metricsstore"),
         |command, spec| match spec.kind {
             Kind::Switch => command.arg(switch_arg(spec)).arg(negation(spec)),
             Kind::Value | Kind::List => command.arg(value_arg(spec)),
@@ -223,6 +223,7 @@ fn command() -> Command {
     let config = Command::new("config").about("Reads a configuration file and says what is wrong with it");
     Command::new("metricsstore")
         .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
         .about("A time series database that speaks Prometheus")
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -359,6 +360,16 @@ mod tests {
             serve(&["--web.config.file=web.yaml"]).unwrap_err(),
             "--web.config.file is not supported in this version; remove it"
         );
+    }
+
+    #[test]
+    fn the_version_is_told_before_and_after_the_command() {
+        let version = concat!("metricsstore ", env!("CARGO_PKG_VERSION"), "\n");
+        assert_eq!(serve(&["--version"]).unwrap_err(), version);
+        let Err(FlagError::Print(text)) = parse(["metricsstore", "--version"].map(Into::into)) else {
+            panic!("no text")
+        };
+        assert_eq!(text, version);
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub fn reload(app: &App) -> Result<(), String> {
 fn reload_config(app: &App) -> Result<(), String> {
     let Some(path) = &app.options.config_file else { return Ok(()) };
     let mut config = app.config.lock();
+    let jobs_before = config.jobs().len();
     config.reload(path);
     let error = config.error();
     app.config_good.store(error.is_none(), Relaxed);
@@ -74,7 +75,11 @@ fn reload_config(app: &App) -> Result<(), String> {
         store.set_out_of_order_window_ms(config.out_of_order_window_ms());
         store.set_max_exemplars(app.max_exemplars(&config));
     }
-    app.scraping.apply(config.jobs());
+    let jobs = config.jobs();
+    if jobs.is_empty() && jobs_before > 0 {
+        tracing::warn!(jobs_before, "the configuration has no scrape jobs any more: all targets are dropped");
+    }
+    app.scraping.apply(jobs);
     match error {
         None => {
             app.config_loaded_ms.store(now_ms(), Relaxed);

@@ -1,7 +1,7 @@
 //! Remote write and durability, against the real binary.
 mod support;
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 
 use support::{Engine, file, now_ms, request, write_request};
 
@@ -102,6 +102,27 @@ fn a_request_that_never_fits_the_budget_is_refused_at_once_and_not_to_be_sent_ag
     // What decodes to more than first reserved but fits is read.
     let small = snap::raw::Encoder::new().compress_vec(&vec![b'\n'; 1 << 20]).unwrap();
     assert_eq!(engine.write(&small).status, 400);
+}
+
+/// A client that is still sending when it is refused must read the refusal.
+#[test]
+fn a_refused_body_is_read_to_its_end_and_the_connection_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::start(dir.path(), &[&empty_config(dir.path())]);
+    let mut stream = std::net::TcpStream::connect(&engine.web).unwrap();
+    stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+    // More than the buffers of both ends hold.
+    let body = vec![b'x'; 24 << 20];
+    let head = format!("POST /api/v1/write HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    for _ in 0..2 {
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&body).unwrap();
+        assert!(support::answer_head(&mut stream).starts_with("HTTP/1.1 404 "));
+    }
+    // Who asks first is answered before it sends.
+    let asking = head.replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n");
+    stream.write_all(asking.as_bytes()).unwrap();
+    assert!(support::answer_head(&mut stream).starts_with("HTTP/1.1 404 "));
 }
 
 #[test]

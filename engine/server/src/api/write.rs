@@ -38,6 +38,10 @@ const REFUSE_SERIES_PERCENT: u64 = 93;
 /// Longest label set shown in an answer, in bytes.
 const SHOWN_LABELS: usize = 512;
 
+/// The answer when other requests hold what this one needs.
+const CROWDED: &str =
+    "busy: too many requests are being written, nothing of this request was written, retry after 1s";
+
 /// Admission of remote write: bytes in flight, workers, and decoders that are kept.
 pub struct WriteDesk {
     /// KiB that may be reserved.
@@ -188,14 +192,14 @@ async fn write_inner(app: &Arc<App>, request: Request<Body>) -> Result<(), Refus
     let length = body_length(request.headers())?;
     let reservation = app.writes.reserve(length * RESERVED_PER_BYTE).await;
     let Some(reservation) = reservation else {
-        return Err(retry(app, "busy: too many requests are being written, retry after 1s", 1));
+        return Err(retry(app, CROWDED, 1));
     };
     let body = read_body(request.into_body(), length).await?;
     let more = decoded_len(&body).map_err(|error| undecodable(app, &error.to_string()))?;
     let reservation = reserve_decoded(app, more, length, reservation).await?;
     let worker = app.writes.workers.clone().acquire_owned();
     let Ok(Ok(worker)) = tokio::time::timeout(WAIT, worker).await else {
-        return Err(retry(app, "busy: too many requests are being written, retry after 1s", 1));
+        return Err(retry(app, CROWDED, 1));
     };
     let task_app = app.clone();
     let task = tokio::task::spawn_blocking(move || {
@@ -342,7 +346,7 @@ async fn reserve_decoded(
         );
         return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
-    let busy = || retry(app, "busy: too many requests are being written, retry after 1s", 1);
+    let busy = || retry(app, CROWDED, 1);
     app.writes.reserve(needed).await.ok_or_else(busy)
 }
 

@@ -88,7 +88,9 @@ impl InForce {
             Err(error) => (String::new(), Err(error)),
             Ok(text) => {
                 let hash = content_hash(text.as_bytes());
-                (hash.clone(), Config::parse(path, &text).map(|parsed| Good { hash, parsed }))
+                let had_jobs = !self.jobs().is_empty();
+                let parsed = not_emptied(path, &text, had_jobs).and_then(|()| Config::parse(path, &text));
+                (hash.clone(), parsed.map(|parsed| Good { hash, parsed }))
             }
         };
         let error = match result {
@@ -111,7 +113,10 @@ impl InForce {
                 Err(error) => (String::new(), Err(error)),
                 Ok(text) => {
                     let hash = content_hash(text.as_bytes());
-                    let jobs = config.parse_jobs(&path, &text).and_then(|jobs| unique(&path, jobs, &names));
+                    let had_jobs = last.as_ref().is_some_and(|good| !good.parsed.is_empty());
+                    let jobs = not_emptied(&path, &text, had_jobs)
+                        .and_then(|()| config.parse_jobs(&path, &text))
+                        .and_then(|jobs| unique(&path, jobs, &names));
                     (hash.clone(), jobs.map(|parsed| Good { hash, parsed }))
                 }
             };
@@ -152,6 +157,19 @@ fn content_of(path: &Path) -> Vec<u8> {
 fn verdict(path: &Path, hash: String, in_force: Option<String>, error: Option<String>) -> ConfigVerdict {
     let in_force_hash = if error.is_none() { Some(hash.clone()) } else { in_force };
     ConfigVerdict { path: path.display().to_string(), content_hash: hash, in_force_hash, error }
+}
+
+/// A file that had jobs and now says nothing at all was more likely cut short than meant: it must not end all scrapes.
+fn not_emptied(path: &Path, text: &str, had_jobs: bool) -> Result<(), ConfigError> {
+    let says_nothing = text
+        .lines()
+        .map(str::trim)
+        .all(|line| line.is_empty() || line.starts_with('#') || matches!(line, "---" | "..."));
+    if had_jobs && says_nothing {
+        let message = "is empty; to end its scrapes write `scrape_configs: []`";
+        return Err(whole(path, message.to_owned()));
+    }
+    Ok(())
 }
 
 fn unique(
@@ -261,6 +279,38 @@ mod tests {
             in_force.reload(&path);
             assert_eq!(in_force.out_of_order_window_ms(), window_ms, "{text}: {:?}", in_force.error());
         }
+    }
+
+    #[test]
+    fn a_file_that_was_emptied_ends_no_scrapes_but_an_empty_list_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let (main, jobs) = (dir.path().join("main.yaml"), dir.path().join("jobs.yaml"));
+        std::fs::write(&main, "scrape_config_files: [jobs.yaml]\n").unwrap();
+        std::fs::write(&jobs, GOOD).unwrap();
+        let mut in_force = InForce::default();
+        in_force.reload(&main);
+        for emptied in [&jobs, &main] {
+            let before = std::fs::read(emptied).unwrap();
+            std::fs::write(emptied, "---\n# nothing\n\n").unwrap();
+            in_force.reload(&main);
+            assert_eq!(in_force.jobs().len(), 1);
+            let error = in_force.error().unwrap();
+            assert!(error.ends_with("is empty; to end its scrapes write `scrape_configs: []`"), "{error}");
+            std::fs::write(emptied, before).unwrap();
+        }
+        std::fs::write(&jobs, "scrape_configs: []\n").unwrap();
+        in_force.reload(&main);
+        assert_eq!((in_force.error(), in_force.jobs().len()), (None, 0));
+    }
+
+    #[test]
+    fn a_start_with_an_empty_file_scrapes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("empty.yaml");
+        std::fs::write(&path, "").unwrap();
+        let mut in_force = InForce::default();
+        in_force.reload(&path);
+        assert_eq!((in_force.error(), in_force.jobs().len()), (None, 0));
     }
 
     #[test]

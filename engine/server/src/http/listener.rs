@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::Request;
+use axum::http::{Request, header};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower::ServiceExt as _;
+
+use super::unread::Lent;
 
 /// How long a client may take to send the head of its next request, idle time included; Prometheus' read timeout.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(5);
@@ -98,12 +99,15 @@ fn prepare(
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let router = router.clone();
         async move {
-            let mut request = request.map(Body::new);
-            request.extensions_mut().insert(connection);
-            Ok::<_, Infallible>(match router.oneshot(request).await {
+            let (mut parts, body) = request.into_parts();
+            let (lent, body) = Lent::new(body, parts.headers.contains_key(header::EXPECT));
+            parts.extensions.insert(connection);
+            let reply = match router.oneshot(Request::from_parts(parts, body)).await {
                 Ok(reply) => reply,
                 Err(never) => match never {},
-            })
+            };
+            lent.drop_unread().await;
+            Ok::<_, Infallible>(reply)
         }
     });
     Some(

@@ -1,5 +1,6 @@
-//! HTTP as all endpoints share it: the listeners, parameters, answers, compression, CORS.
+//! HTTP as all endpoints share it: the listeners, bodies left unread, parameters, answers, compression, CORS.
 pub mod layers;
 pub mod listener;
 pub mod params;
 pub mod reply;
+pub mod unread;

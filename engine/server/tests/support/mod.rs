@@ -157,6 +157,19 @@ pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)]
     Answer { status, head, body: bytes[end..].to_vec() }
 }
 
+/// Reads an answer and returns its head; the connection stays open.
+pub fn answer_head(stream: &mut TcpStream) -> String {
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "the connection ended: {head}");
+    }
+    let length = head.to_ascii_lowercase();
+    let length = length.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    std::io::copy(&mut reader.take(length.parse().unwrap()), &mut std::io::sink()).unwrap();
+    head
+}
+
 /// Labels and samples of a series.
 pub type Series<'s> = (&'s [(&'s str, &'s str)], &'s [(i64, f64)]);
 
