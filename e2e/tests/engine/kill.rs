@@ -50,6 +50,7 @@ fn nothing_acknowledged_is_lost_and_nothing_unsent_is_read_after_kill_9() {
             starting.kill();
         }
         engine = start.spawn();
+        watch_replay(&engine);
         ready.push(engine.wait_ready());
         budget.widen();
         reload(&engine);
@@ -97,6 +98,25 @@ fn write_until_killed(
         engine.kill();
         seals
     })
+}
+
+/// Replay tells how far it is from the first moment, and never goes back.
+fn watch_replay(engine: &Engine) {
+    let mut last = (0, 0);
+    wait_until("the end of replay", || {
+        let data = engine.data("/api/v1/status/walreplay");
+        let number = |key: &str| data[key].as_u64().unwrap();
+        let step = match data["state"].as_str().unwrap() {
+            "waiting" => 0,
+            "in progress" => 1,
+            "done" => 2,
+            state => panic!("{state}"),
+        };
+        assert!(number("min") <= number("current") && number("current") <= number("max"), "{data}");
+        assert!((step, number("current")) >= last, "{data} after {last:?}");
+        last = (step, number("current"));
+        step == 2
+    });
 }
 
 /// Everything that the writers know is read back; the number of acknowledged samples.

@@ -56,6 +56,8 @@ pub struct RuntimeInfo {
     pub budget_used: f64,
     /// Name of the level of pressure in force, such as `normal` or `refuse_series`.
     pub pressure: String,
+    /// Why writes are refused whatever they hold, and what ends that; `None` while they are taken.
+    pub read_only: Option<String>,
     /// The threads in force.
     pub cpu_threads: u32,
     /// Live series.
@@ -123,6 +125,7 @@ mod tests {
             "GODEBUG",
             "storageRetention",
             "memoryBudgetBytes",
+            "readOnly",
             "cpuThreads",
             "seriesCount",
             "samplesAppended",

@@ -1,6 +1,7 @@
 //! What all endpoints and background threads share.
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use metricsstore_budget::Budget;
 use metricsstore_promql::Engine;
@@ -44,6 +45,8 @@ pub struct App {
     pub memory: Memory,
     /// How far replay has come.
     pub progress: Arc<Progress>,
+    /// How long the store took to open, replay included, once it is open.
+    pub replay_time: OnceLock<Duration>,
     store: OnceLock<Arc<Store>>,
     /// The query engine; replaced when the default step of subqueries changes.
     pub engine: RwLock<Engine>,
@@ -105,6 +108,7 @@ impl App {
             quit: watch::Sender::new(false),
             memory,
             progress: Arc::new(Progress::default()),
+            replay_time: OnceLock::new(),
             store: OnceLock::new(),
             engine: RwLock::new(Engine::new(promql)),
             config_good: AtomicBool::new(config.error().is_none()),

@@ -209,6 +209,7 @@ async fn listen(app: &Arc<App>, stopped: &watch::Receiver<bool>) -> Result<Vec<J
 
 async fn open_store(app: &Arc<App>) -> Result<Worker, String> {
     let opened = app.clone();
+    let begun = Instant::now();
     let task = tokio::task::spawn_blocking(move || {
         let options = &opened.options;
         let config = opened.config.lock();
@@ -233,6 +234,8 @@ async fn open_store(app: &Arc<App>) -> Result<Worker, String> {
         .map_err(|error| format!("opening the store failed: {error}"))?
         .map_err(|error| error.to_string())?;
     app.set_store(store.clone());
+    // The store is opened once.
+    let _ = app.replay_time.set(begun.elapsed());
     let maintenance =
         background::maintenance(store.clone()).map_err(|error| format!("cannot start a thread: {error}"))?;
     app.scraping.start(app, store.clone(), app.process_key);

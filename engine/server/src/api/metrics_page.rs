@@ -171,6 +171,13 @@ fn disk(app: &App, stats: &StoreStats, page: &mut Page) {
         stats.segment_bytes as f64,
     );
     page.counter("prometheus_tsdb_wal_corruptions_total", "Damaged pieces set aside.", stats.quarantined);
+    if let Some(time) = app.replay_time.get() {
+        page.gauge(
+            "prometheus_tsdb_data_replay_duration_seconds",
+            "Time the start took to load and to replay what is on disk.",
+            time.as_secs_f64(),
+        );
+    }
     page.gauge("metricsstore_wal_segments", "Files of the log.", stats.wal_segments as f64);
     page.counter("metricsstore_wal_syncs_total", "Syncs of the log.", stats.wal_syncs);
     page.gauge("metricsstore_segments", "Live sealed segments.", stats.segment_count as f64);

@@ -88,6 +88,7 @@ pub fn runtime_info_of(app: &App) -> RuntimeInfo {
         memory_used_bytes: used,
         budget_used: used as f64 / budget_bytes.max(1) as f64,
         pressure: app.memory.level().name().to_owned(),
+        read_only: stats.read_only.map(|reason| format!("{}: {}", reason.name(), reason.cure())),
         cpu_threads: app.threads(),
         series_count: stats.series,
         samples_appended: stats.samples_appended,
