@@ -32,6 +32,7 @@ fn label(name: &str, value: &str) -> Vec<u8> {
     bytes(1, &[bytes(1, name.as_bytes()), bytes(2, value.as_bytes())].concat())
 }
 
+#[allow(clippy::unwrap_used, reason = "a failure is a failed test")]
 fn request(parts: &[Vec<u8>]) -> Vec<u8> {
     snap::raw::Encoder::new().compress_vec(&parts.concat()).unwrap()
 }
