@@ -21,6 +21,8 @@ mod program;
 pub mod progress;
 pub mod proofs;
 pub mod release;
+pub mod sabotage;
+pub mod soak;
 pub mod tools;
 pub mod wait;
 

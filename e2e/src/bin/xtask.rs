@@ -3,9 +3,12 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use metricsstore_e2e::{Result, cluster, crds, demo, image, measure, packages, pipeline, proofs};
+use metricsstore_e2e::{
+    Result, cluster, crds, demo, image, measure, packages, pipeline, proofs, sabotage, soak,
+};
 
 /// Build, try and test metricsstore on a real single-node Kubernetes of its own.
 ///
@@ -69,6 +72,25 @@ enum Command {
         /// For so long each
         #[arg(long, default_value_t = 60)]
         seconds: u32,
+    },
+    /// Break the storage core in ten ways, one at a time, and demand that a named test notices each
+    ///
+    /// Works on a copy in the cache. A change that no longer fits the code, or that does not compile, is an error too:
+    /// the table of changes is in `e2e/src/sabotage.rs`.
+    Sabotage,
+    /// Run the proofs of the storage core for a long time
+    ///
+    /// Sabotage, a failure at every single call, schedules, Miri, fuzzing (a tenth of the time), rounds of `kill -9` on
+    /// the real binary (as root), and in the time that is left the model test with seeds that nobody tried before. Ends
+    /// with a table of what ran, how much of it, and its verdict. A seed that failed is run again with
+    /// `MODEL_SEED=<seed> cargo test -p metricsstore-storage --test model`.
+    Soak {
+        /// For so many hours
+        #[arg(long, conflicts_with = "minutes")]
+        hours: Option<u64>,
+        /// For so many minutes
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
     },
     /// Measure the engine beside others: same bytes, same control group, ratios of one run
     #[command(subcommand)]
@@ -141,6 +163,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Races => proofs::races()?,
         Command::Miri => proofs::miri()?,
         Command::Fuzz { seconds } => proofs::fuzz(seconds)?,
+        Command::Sabotage => sabotage::run()?,
+        Command::Soak { hours, minutes } => {
+            soak::run(Duration::from_mins(hours.map_or(minutes, |hours| hours * 60)))?;
+        }
         Command::Image => {
             packages::ensure()?;
             let image = image::build()?;
