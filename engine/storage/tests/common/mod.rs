@@ -9,10 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use metricsstore_budget::{Budget, Grant};
-use metricsstore_model::read::{Selection, SeriesBatch, SeriesLabels, Source};
+use metricsstore_model::histogram::{Counts, Histogram, HistogramCounts, Span};
+use metricsstore_model::read::{Columns, Selection, SeriesBatch, SeriesLabels, Source};
 use metricsstore_model::{
-    Acknowledge, Append, AppendError, Batch, Extras, LabelBuf, LabelDecoder, LabelError, Matcher, Origin,
-    RawKeyHasher, Row, Sample, Verdicts,
+    Acknowledge, Append, AppendError, Batch, Extras, HistogramSample, LabelBuf, LabelDecoder, LabelError,
+    Matcher, Origin, RawKeyHasher, Row, STALE_NAN_BITS, Sample, Verdicts,
 };
 use metricsstore_storage::{Progress, StorageError, Store, StoreOptions};
 use metricsstore_vfs::sim::{SimClock, SimFiles};
@@ -56,27 +57,56 @@ pub fn append(
     acknowledge: Acknowledge,
 ) -> Result<Verdicts, AppendError> {
     let rows = rows.iter().map(|&(number, time, value)| (number, vec![(time, value)]));
-    append_from(store, Origin::RemoteWrite(0), &rows.collect::<Vec<_>>(), acknowledge)
+    append_from(store, Origin::RemoteWrite(0), &rows.collect::<Vec<_>>(), |_| false, acknowledge)
 }
 
-/// Appends rows of any number of samples.
+/// The histogram that stands for a value: its sum is the value, and the rest follows from it.
+pub fn histogram_of(value: f64) -> Histogram {
+    if value.to_bits() == STALE_NAN_BITS {
+        return Histogram::stale();
+    }
+    let low = value.to_bits() % 1000;
+    let positive = vec![low, low / 3 + 1];
+    let counts = Counts { count: low + low / 3 + 3, zero: 2, positive, negative: Vec::new() };
+    Histogram {
+        schema: (low % 5) as i32,
+        sum: value,
+        zero_threshold: 0.001,
+        counts: HistogramCounts::Integer(counts),
+        positive_spans: vec![Span { offset: (low % 7) as i32, length: 2 }],
+        ..Histogram::default()
+    }
+}
+
+/// Appends rows of any number of samples, those of some series as histograms.
 pub fn append_from(
     store: &Store,
     origin: Origin,
     rows: &[(u32, Vec<(i64, f64)>)],
+    is_histogram: impl Fn(u32) -> bool,
     acknowledge: Acknowledge,
 ) -> Result<Verdicts, AppendError> {
     let labels: Vec<String> = rows.iter().map(|&(number, _)| series(number)).collect();
     let hasher = RawKeyHasher::new(7, b"plain");
     let mut samples = Vec::new();
     let mut batch_rows = Vec::new();
-    for ((_, row), raw) in rows.iter().zip(&labels) {
+    let mut extras = Extras::default();
+    for ((number, row), raw) in rows.iter().zip(&labels) {
         let first = samples.len() as u32;
-        samples.extend(row.iter().map(|&(timestamp_ms, value)| Sample { timestamp_ms, value }));
+        if is_histogram(*number) {
+            let index = batch_rows.len() as u32;
+            extras.histograms.extend(row.iter().map(|&(timestamp_ms, value)| HistogramSample {
+                row: index,
+                timestamp_ms,
+                start_ms: 0,
+                histogram: Ok(histogram_of(value)),
+            }));
+        } else {
+            samples.extend(row.iter().map(|&(timestamp_ms, value)| Sample { timestamp_ms, value }));
+        }
         let (raw_labels, key) = (raw.as_bytes(), hasher.key(raw.as_bytes()));
         batch_rows.push(Row { raw_labels, key, samples: first..samples.len() as u32 });
     }
-    let extras = Extras::default();
     let batch = Batch { origin, decoder: &PlainLabels, rows: batch_rows, samples, extras };
     store.append(&batch, acknowledge)
 }
@@ -108,6 +138,15 @@ pub fn read_batch(batch: &SeriesBatch, labels: &dyn SeriesLabels, contents: &mut
     let (mut times, mut values, mut label_buf) = (Vec::new(), Vec::new(), LabelBuf::new());
     for (index, id) in batch.ids.iter().enumerate() {
         batch.samples_into(index, &mut times, &mut values);
+        if let Columns::Histograms(columns) = &batch.columns {
+            let cells = &columns.cells[index * batch.times.len()..][..batch.times.len()];
+            for (&time, histogram) in batch.times.iter().zip(cells) {
+                let Some(histogram) = histogram else { continue };
+                assert_eq!(*histogram, histogram_of(histogram.sum), "a histogram at {time}");
+                times.push(time);
+                values.push(histogram.sum);
+            }
+        }
         assert!(!times.is_empty(), "series without samples are left out");
         labels.labels(*id, &mut label_buf);
         let number = label_buf.get("n").unwrap().parse().unwrap();

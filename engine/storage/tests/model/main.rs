@@ -26,7 +26,7 @@ use tally::Tally;
 use world::World;
 
 const OPERATIONS: u64 = 4000;
-const RUNS: u64 = 50;
+const RUNS: u64 = 250;
 /// Fewer seeds may miss something that a run over many must have done.
 const MANY_RUNS: u64 = 20;
 const WORKERS: usize = 2;

@@ -2,11 +2,12 @@
 use std::collections::BTreeMap;
 
 /// What must have happened at least once for each seed, over many seeds.
-const DEMANDED: [&str; 26] = [
+const DEMANDED: [&str; 27] = [
     "appends",
     "failed appends",
     "samples",
     "written",
+    "histograms written",
     "duplicates refused",
     "out of order",
     "out of bounds",

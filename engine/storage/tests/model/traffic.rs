@@ -15,6 +15,11 @@ const ERA_SERIES: u64 = 13;
 /// One series' samples in a request.
 pub type Rows = Vec<(u32, Vec<(i64, f64)>)>;
 
+/// Whether a series' samples are histograms.
+pub fn is_histogram(series: u32) -> bool {
+    series % 5 == 4
+}
+
 /// Makes one request.
 pub fn request(random: &mut Random, oracle: &Oracle, at: Bounds) -> Rows {
     let target = random.below(4) as i64;

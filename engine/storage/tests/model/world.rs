@@ -14,7 +14,7 @@ use super::oracle::{Bounds, Expected, Oracle};
 use super::random::Random;
 use super::readers::{Held, check_labels, difference, matchers, passes};
 use super::tally::Tally;
-use super::traffic::{self, Rows};
+use super::traffic::{self, Rows, is_histogram};
 use crate::common::{DIR, Machine, NOW_MS, append_from, read_all, read_matching};
 
 /// Selects that are held open at once.
@@ -139,7 +139,7 @@ impl World {
             _ => Origin::RemoteWrite(self.random.below(2)),
         };
         self.note_late(&rows);
-        let result = append_from(&store, origin, &rows, acknowledge);
+        let result = append_from(&store, origin, &rows, is_histogram, acknowledge);
         self.tally.count("appends", 1);
         match result {
             Ok(verdicts) => self.judge(&rows, &verdicts, acknowledge),
@@ -176,13 +176,20 @@ impl World {
         let is_durable =
             acknowledge == Acknowledge::Durable && self.machine.options.wal_sync == WalSync::Commit;
         let mut refused = verdicts.refused.iter().peekable();
-        let (mut index, mut written) = (0, 0);
+        let mut refused_histograms = verdicts.histograms.refused.iter().peekable();
+        let (mut samples_seen, mut histograms_seen) = (0, 0);
+        let (mut written, mut written_histograms) = (0, 0);
         for (row, (series, samples)) in rows.iter().enumerate() {
             let whole = refused.next_if(|one| one.row == row as u32 && one.sample.is_none());
             self.judge_series(*series, whole.map(|one| &one.refusal));
+            let (verdicts, index, written) = if is_histogram(*series) {
+                (&mut refused_histograms, &mut histograms_seen, &mut written_histograms)
+            } else {
+                (&mut refused, &mut samples_seen, &mut written)
+            };
             for &(time, value) in samples {
-                let one = refused.next_if(|one| one.row == row as u32 && one.sample == Some(index));
-                index += 1;
+                let one = verdicts.next_if(|one| one.row == row as u32 && one.sample == Some(*index));
+                *index += 1;
                 if whole.is_some() {
                     continue;
                 }
@@ -190,7 +197,7 @@ impl World {
                 let answer = one.map_or(Expected::Written, |one| Expected::Refused(one.refusal.clone()));
                 self.judge_sample(*series, time, bits, bounds, &answer);
                 if answer == Expected::Written {
-                    written += 1;
+                    *written += 1;
                     self.oracle.written(*series, time, bits);
                     if is_durable {
                         self.oracle.durable(*series, time);
@@ -198,10 +205,13 @@ impl World {
                 }
             }
         }
-        assert!(refused.next().is_none(), "{}: a verdict on nothing: {verdicts:?}", self.context());
-        assert_eq!(verdicts.written, written, "{}: samples written", self.context());
-        self.tally.count("samples", u64::from(index));
+        let left = refused.next().or(refused_histograms.next());
+        assert!(left.is_none(), "{}: a verdict on nothing: {verdicts:?}", self.context());
+        let counted = (verdicts.written, verdicts.histograms.written);
+        assert_eq!(counted, (written, written_histograms), "{}: samples written", self.context());
+        self.tally.count("samples", u64::from(samples_seen + histograms_seen));
         self.tally.count("written", u64::from(written));
+        self.tally.count("histograms written", u64::from(written_histograms));
     }
 
     fn bounds(&self) -> Bounds {
