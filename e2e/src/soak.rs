@@ -39,7 +39,14 @@ pub fn run(time: Duration) -> Result<()> {
     row(&mut rows, "fuzzing", || {
         proofs::fuzz(seconds.max(1)).map(|()| format!("{seconds} s for each format"))
     });
-    row(&mut rows, "kill -9", || kill(KILL_ROUNDS_PER_HOUR * minutes.max(6) / 60));
+    let rounds = KILL_ROUNDS_PER_HOUR * minutes.max(6) / 60;
+    row(&mut rows, "kill -9", || {
+        engine("kill", &[("ENGINE_KILL_ROUNDS", rounds)]).map(|()| format!("{rounds} rounds"))
+    });
+    row(&mut rows, "memory", || {
+        engine("small_memory", &[("ENGINE_MEMORY_SCRAPES", 20), ("ENGINE_FLOOD_SCRAPES", 3)])?;
+        Ok("20 scrapes of 500k series in 150 MiB, 3 of 1.3M".into())
+    });
     row(&mut rows, "model", || model(end));
     report(&rows)
 }
@@ -59,14 +66,14 @@ fn test(arguments: &[&str], settings: &[(&str, String)]) -> Result<()> {
     crate::program::shown("a test", &mut cargo, SEE_ABOVE)
 }
 
-/// The real binary under `kill -9`, with a ledger of what it acknowledged.
-fn kill(rounds: u64) -> Result<String> {
-    packages::require_root("killing the engine in control groups of its own")?;
-    let engine = image::build()?.engine.display().to_string();
-    let settings = [("ENGINE_KILL_ROUNDS", rounds.to_string()), ("METRICSSTORE_ENGINE", engine)];
+/// Tests of the real binary, for longer than continuous integration runs them.
+fn engine(filter: &str, settings: &[(&str, u64)]) -> Result<()> {
+    packages::require_root("running the engine in control groups of its own")?;
+    let binary = image::build()?.engine.display().to_string();
+    let mut all = vec![("METRICSSTORE_ENGINE", binary)];
+    all.extend(settings.iter().map(|(name, value)| (*name, value.to_string())));
     let package = ["--package", "metricsstore-e2e", "--features", "engine", "--test", "engine"];
-    test(&[&package[..], &["--", "--test-threads=1", "--nocapture", "kill"]].concat(), &settings)?;
-    Ok(format!("{rounds} rounds"))
+    test(&[&package[..], &["--", "--test-threads=1", "--nocapture", filter]].concat(), &all)
 }
 
 /// Fresh seeds until the time is over, at least once.

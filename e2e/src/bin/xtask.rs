@@ -81,7 +81,7 @@ enum Command {
     /// Run the proofs of the storage core for a long time
     ///
     /// Sabotage, a failure at every single call, schedules, Miri, fuzzing (a tenth of the time), rounds of `kill -9` on
-    /// the real binary (as root), and in the time that is left the model test with seeds that nobody tried before. Ends
+    /// the real binary and more series than it has memory for (as root), and in the time that is left the model test with seeds that nobody tried before. Ends
     /// with a table of what ran, how much of it, and its verdict. A seed that failed is run again with
     /// `MODEL_SEED=<seed> cargo test -p metricsstore-storage --test model`.
     Soak {
