@@ -27,7 +27,6 @@ pub fn run() -> Result<()> {
         cargo("the tests", &["test", "--workspace", "--locked", "--no-fail-fast"], SEE_ABOVE)
     })?;
     progress::step("schedules of the store's threads", proofs::races)?;
-    progress::step("codec and vfs under Miri", proofs::miri_if_installed)?;
     // Cluster tests compare with it.
     tools::PROMETHEUS.ensure()?;
     let image = image::build()?;

@@ -63,7 +63,9 @@ enum Command {
     /// Locks, atomics and calls to the file system are its points of decision. `METRICSSTORE_SCHEDULES` sets how many
     /// schedules each test runs, `SHUTTLE_RANDOM_SEED` which.
     Races,
-    /// Run the tests of `codec` and `vfs` under Miri, which finds undefined behaviour (needs the nightly toolchain)
+    /// Run the tests of `codec` and `vfs` under Miri, which finds undefined behaviour
+    ///
+    /// Needs the nightly toolchain with Miri, and several minutes: `test` leaves it out.
     Miri,
     /// Open stores with changed files: log, segment, manifest and identity file in turn
     ///
