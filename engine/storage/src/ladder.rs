@@ -19,12 +19,21 @@ pub(crate) struct Ladder {
     told: AtomicU8,
     /// What the process uses beyond what is counted: program, stacks, slack of the allocator.
     uncounted: AtomicU64,
+    /// The state of all series when the head was sealed last. Right after a seal their columns are gone, and come back
+    /// with the next samples.
+    sealed_state: AtomicU64,
     pub(crate) disk: Disk,
 }
 
 impl Ladder {
     pub(crate) fn new(budget: Budget, disk: Disk) -> Ladder {
-        Ladder { budget, told: AtomicU8::new(Level::Normal as u8), uncounted: AtomicU64::new(0), disk }
+        Ladder {
+            budget,
+            told: AtomicU8::new(Level::Normal as u8),
+            uncounted: AtomicU64::new(0),
+            sealed_state: AtomicU64::new(0),
+            disk,
+        }
     }
 
     pub(crate) fn tell(&self, level: Level) {
@@ -33,6 +42,16 @@ impl Ladder {
 
     pub(crate) fn tell_used(&self, bytes: u64) {
         self.uncounted.store(bytes.saturating_sub(self.budget.counted()), Relaxed);
+    }
+
+    /// Takes note of what series take before the head is sealed.
+    pub(crate) fn note_sealing(&self) {
+        self.sealed_state.store(self.budget.part(Part::SeriesState), Relaxed);
+    }
+
+    /// What the series that exist take, or will take again.
+    fn expected_state(&self) -> u64 {
+        self.budget.part(Part::SeriesState).max(self.sealed_state.load(Relaxed))
     }
 
     pub(crate) fn level(&self) -> Level {
@@ -64,8 +83,8 @@ impl Ladder {
     /// Whether new series are admitted: those that exist must have room for their samples until the next seal, and for
     /// the columns that exist in two epochs while it runs.
     pub(crate) fn admits_series(&self) -> bool {
-        let state = self.budget.part(Part::SeriesState);
-        let samples = (state / PAYLOAD_SHARE).saturating_sub(self.budget.part(Part::HeadPayload));
+        let samples =
+            (self.expected_state() / PAYLOAD_SHARE).saturating_sub(self.budget.part(Part::HeadPayload));
         self.level() < Level::RefuseSeries && self.level_while_sealing(samples) < Level::RefuseQueries
     }
 
@@ -77,8 +96,10 @@ impl Ladder {
     /// The level that a seal would raise if it began after `more` bytes of samples.
     fn level_while_sealing(&self, more: u64) -> Level {
         let used = self.budget.counted().saturating_add(self.uncounted.load(Relaxed));
-        let sealing = self.budget.part(Part::SeriesState) / SEALING_SHARE;
-        Level::Normal.next(used.saturating_add(more + sealing), self.budget.limit())
+        let state = self.expected_state();
+        let to_come = state.saturating_sub(self.budget.part(Part::SeriesState));
+        let then = used.saturating_add(to_come + more + state / SEALING_SHARE);
+        Level::Normal.next(then, self.budget.limit())
     }
 }
 
@@ -122,5 +143,19 @@ mod tests {
         budget.set(Part::HeadPayload, 100);
         assert!(ladder.wants_seal(), "before memory is so short that the seal itself has no room");
         assert_eq!(ladder.level(), Level::Normal);
+    }
+
+    #[test]
+    fn columns_that_a_seal_freed_come_back_with_the_next_samples() {
+        let budget = Budget::new(1000);
+        let ladder = Ladder::new(budget.clone(), Disk::new(None));
+        budget.set(Part::SeriesState, 600);
+        assert!(!ladder.admits_series());
+        ladder.note_sealing();
+        budget.set(Part::SeriesState, 200);
+        assert!(!ladder.admits_series(), "the room is that of the series that exist");
+        // Fewer of them go on: the next seal tells.
+        ladder.note_sealing();
+        assert!(ladder.admits_series());
     }
 }

@@ -134,6 +134,7 @@ impl Store {
     ) -> Result<Option<Removed>, StorageError> {
         let _gate = self.gate.write();
         let cut = self.log.rotate()?;
+        self.ladder.note_sealing();
         let view = self.view.load_full();
         let removed = removal.map(|removal| self.finish_removal(&view, removal));
         let is_removed = |id| removed.as_ref().is_some_and(|removed| removed.series.contains(id));
