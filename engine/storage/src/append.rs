@@ -45,8 +45,8 @@ impl Store {
     ) -> Result<Verdicts, AppendError> {
         let mut scratch = self.scratches.lock().pop().unwrap_or_else(|| Scratch {
             resolved: Vec::new(),
-            rows: RowsEncoder::new(),
-            late_rows: RowsEncoder::new(),
+            rows: RowsEncoder::new(self.layout),
+            late_rows: RowsEncoder::new(self.layout),
         });
         let result = self.append_with(batch, acknowledge, &mut scratch);
         if scratch.record_bytes() <= KEPT_RECORD_BYTES {

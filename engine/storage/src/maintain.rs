@@ -15,8 +15,9 @@ use crate::view::View;
 use crate::wal::Cut;
 use crate::{DiskLevel, Maintenance, StorageError, identity_files, shutdown};
 
-/// A file of the log is closed at this length, so that damage costs no more.
-const LOG_FILE_BYTES: u64 = 64 << 20;
+/// A file of the log is closed at this length: it bounds what the loss of one file costs, to a minute or less of a
+/// large store, at the price of one more file every time.
+const LOG_FILE_BYTES: u64 = 16 << 20;
 /// Identity files are written anew as one when there are more.
 const MAX_IDENTITY_FILES: usize = 8;
 /// Work that fails is tried again at least this often.
@@ -218,16 +219,27 @@ impl Store {
         Ok(old)
     }
 
-    /// Closes the present file of the log and makes the definitions in it independent of it.
+    /// Goes on in a new file of the log, so that damage in the present one costs no more.
     fn next_log_file(&self, upkeep: &mut Upkeep) -> Result<(), StorageError> {
+        self.persist_definitions(upkeep)?;
+        let next = self.log.prepare()?;
         {
             let _gate = self.gate.write();
-            self.log.rotate()?;
+            self.log.rotate(next, upkeep.persisted_order)?;
         }
+        // A failure shows in the log's state and is cured by the next seal.
+        let _ = self.log.sync();
+        Ok(())
+    }
+
+    /// Makes the definitions of the series that there are independent of the log.
+    pub(crate) fn persist_definitions(&self, upkeep: &mut Upkeep) -> Result<(), StorageError> {
         let mut manifest = upkeep.manifest.clone();
         let persisted = upkeep.persisted_order;
         let committed = self.persist_series(upkeep, &mut manifest).and_then(|old| {
-            self.commit(upkeep, manifest)?;
+            if manifest != upkeep.manifest {
+                self.commit(upkeep, manifest)?;
+            }
             Ok(old)
         });
         match committed {

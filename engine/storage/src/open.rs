@@ -59,7 +59,7 @@ pub(crate) fn open(
     let wal_dir = Places::wal(&dir);
     let existing = wal::list_segments(&*files, &wal_dir).map_err(StorageError::io("list", &wal_dir))?;
     make_log_durable(&*files, &wal_dir, &existing)?;
-    let log = Log::open(Arc::clone(&files), wal_dir, Arc::clone(&identity), &existing, manifest.log_floor)?;
+    let log = Log::new(Arc::clone(&files), wal_dir, Arc::clone(&identity), &existing, manifest.log_floor);
 
     let layout = Layout::new(options.shards);
     let epochs = (0..layout.shards()).map(|_| Arc::new(Epoch { data: Mutex::new(EpochData::new(&budget)) }));

@@ -1,31 +1,46 @@
 //! Replay: the log back into the head, within the budget.
+//!
+//! One thread reads the files and applies what concerns the whole store; rows go in batches to threads that have the
+//! shards among them (`workers`). Whatever must be seen in the order of the log waits for these.
 mod kinds;
+mod workers;
 
 use std::path::Path;
 
-use roaring::RoaringBitmap;
-
-use crate::head::{EpochData, Limits};
-use crate::identity::SeriesId;
 use crate::store::{Places, Store};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::wal::record::{self, LogSample};
-use crate::wal::{self, Outcome, RecordError};
+use crate::wal::record;
+use crate::wal::{self, FileReport, Reader, RecordError};
 use crate::{Maintenance, Progress, StorageError, quarantine};
+use workers::{Batch, Defined, Findings, Place, Workers};
+
+/// Rows are handed on in batches of this length.
+const BATCH_BYTES: usize = 256 << 10;
+/// After so many bytes of rows, or this share of the budget if that is less, it is looked whether the head must be
+/// sealed: what is in memory grows by no more. It is not looked more often, since the workers must stand still.
+const SEAL_CHECK_BYTES: usize = 4 << 20;
+const SEAL_CHECK_SHARE: u64 = 64;
 
 struct Replay<'s> {
     store: &'s Store,
-    /// Samples of one record.
-    samples: Vec<LogSample>,
+    workers: Workers<'s>,
+    batch: Batch,
+    /// Bytes of rows since the last look at the head, and after how many it is due.
+    unsealed_bytes: usize,
+    seal_check_bytes: usize,
     /// Series that are known to be defined.
-    defined: RoaringBitmap,
+    defined: Defined,
     /// Samples of series that are not.
     undefined: u64,
-    damaged_files: u64,
+    /// Files in which something is damaged.
+    damaged_files: Vec<u64>,
+    /// Bytes of the last file that were of use.
+    last_bytes: u64,
 }
 
 impl Store {
-    /// Replays the files from the floor on and removes those below where nothing can need them.
+    /// Replays the files from the floor on and removes those below where nothing can need them, then begins the file
+    /// for what comes.
     pub(crate) fn replay(
         &self,
         existing: &[(u64, u64)],
@@ -35,32 +50,55 @@ impl Store {
         let floor = self.upkeep.lock().manifest.log_floor;
         let numbers: Vec<u64> = existing.iter().map(|&(number, _)| number).filter(|&n| n >= floor).collect();
         progress.begin(numbers.first().copied().unwrap_or(floor), numbers.last().copied().unwrap_or(floor));
-        let mut replay = Replay {
-            store: self,
-            samples: Vec::new(),
-            defined: RoaringBitmap::new(),
-            undefined: 0,
-            damaged_files: 0,
-        };
-        for &number in &numbers {
-            progress.at(number);
-            replay.file(number)?;
-        }
-        self.log.define_through(self.identity.next_order());
+        let missing = self.count_missing(floor, &numbers);
+        let (undefined, damaged, last_bytes) = std::thread::scope(|scope| {
+            let mut replay = Replay {
+                store: self,
+                workers: Workers::start(self, scope),
+                batch: Batch::default(),
+                unsealed_bytes: 0,
+                seal_check_bytes: SEAL_CHECK_BYTES.min((self.budget.limit() / SEAL_CHECK_SHARE) as usize),
+                defined: Defined::default(),
+                undefined: 0,
+                damaged_files: Vec::new(),
+                last_bytes: 0,
+            };
+            replay.files(&numbers, progress)?;
+            Ok::<_, StorageError>((replay.undefined, !replay.damaged_files.is_empty(), replay.last_bytes))
+        })?;
         if settled {
             self.log.remove_below(floor)?;
         }
-        if replay.undefined > 0 {
-            self.counters.quarantined.fetch_add(replay.undefined, Relaxed);
-            tracing::error!(
-                samples = replay.undefined,
-                "the log holds samples of series whose definition is lost"
-            );
+        self.log.begin(last_bytes, self.persist_replayed())?;
+        if undefined > 0 {
+            self.counters.quarantined.fetch_add(undefined, Relaxed);
+            tracing::error!(samples = undefined, "the log holds samples of series whose definition is lost");
         }
-        if replay.undefined + replay.damaged_files > 0 {
+        if undefined > 0 || damaged || missing > 0 {
             self.leave_damage_behind();
         }
         Ok(())
+    }
+
+    /// Files that ought to be there between the floor and the last one.
+    fn count_missing(&self, floor: u64, numbers: &[u64]) -> u64 {
+        let Some(&last) = numbers.last() else { return 0 };
+        let missing = (last - floor + 1).saturating_sub(numbers.len() as u64);
+        if missing > 0 {
+            self.counters.quarantined.fetch_add(missing, Relaxed);
+            tracing::error!(missing, floor, last, "files of the log are missing");
+        }
+        missing
+    }
+
+    /// Makes the series that were defined in the log independent of its old files; returns the mark up to which
+    /// identity files define them.
+    fn persist_replayed(&self) -> u64 {
+        let mut upkeep = self.upkeep.lock();
+        if let Err(error) = self.persist_definitions(&mut upkeep) {
+            tracing::warn!(%error, "series definitions stay in the log");
+        }
+        upkeep.persisted_order
     }
 
     /// Seals, so that the next start does not read the damaged files again: it could take their samples for those of
@@ -74,52 +112,76 @@ impl Store {
 }
 
 impl Replay<'_> {
-    fn file(&mut self, number: u64) -> Result<(), StorageError> {
+    fn files(&mut self, numbers: &[u64], progress: &Progress) -> Result<(), StorageError> {
         let store = self.store;
-        let dir = Places::wal(&store.options.dir);
-        let path = wal::segment_path(&dir, number);
-        let next = wal::segment_path(&dir, number + 1);
-        let durable = wal::durable_before(&*store.files, &next, number + 1).unwrap_or(0);
-        let mut refused = false;
-        let outcome = wal::read_segment(&*store.files, &path, number, durable, |offset, kind, body| {
-            match self.record(kind, body) {
-                Err(RecordError::Body(what)) => {
-                    tracing::error!(file = %path.display(), offset, what, "a record of the log is lost");
-                    refused = true;
-                }
-                applied => applied?,
-            }
-            store.seal_during_replay(number).map_err(RecordError::Stop)
-        })?;
-        if refused {
-            self.set_aside(&path);
+        let mut reader = Reader::new(&*store.files, &Places::wal(&store.options.dir));
+        for &number in numbers {
+            progress.at(number);
+            let report =
+                reader.read(number, |offset, kind, body| self.record((number, offset), kind, body))?;
+            self.last_bytes = report.bytes;
+            self.tell(number, report);
         }
-        match outcome {
-            Outcome::Whole => {}
-            Outcome::Torn { offset } => {
-                tracing::info!(file = %path.display(), offset, "a log file ends in an unfinished record");
+        self.catch_up();
+        Ok(())
+    }
+
+    fn tell(&mut self, number: u64, report: FileReport) {
+        let file = self.path(number);
+        if let Some(offset) = report.torn_at {
+            tracing::info!(file = %file.display(), offset, "a log file ends in what a crash left");
+        }
+        for (offset, what) in report.damages {
+            self.damage((number, offset), what);
+        }
+    }
+
+    fn path(&self, number: u64) -> std::path::PathBuf {
+        wal::segment_path(&Places::wal(&self.store.options.dir), number)
+    }
+
+    /// Something in a file is lost: a copy of the file is kept.
+    fn damage(&mut self, (number, offset): Place, what: &str) {
+        let file = self.path(number);
+        tracing::error!(file = %file.display(), offset, what, "a part of a log file is lost");
+        if !self.damaged_files.contains(&number) {
+            self.damaged_files.push(number);
+            self.keep(&file);
+        }
+    }
+
+    fn keep(&self, file: &Path) {
+        quarantine::copy(&*self.store.files, &self.store.options.dir, file, &self.store.counters);
+    }
+
+    /// Applies one record; one that makes no sense is lost, and nothing else.
+    fn record(&mut self, place: Place, kind: u8, body: &[u8]) -> Result<(), StorageError> {
+        if matches!(kind, record::ROWS | record::LATE_ROWS) {
+            self.batch.push(place, kind, body);
+            if self.batch.bytes() >= BATCH_BYTES {
+                self.hand_on();
             }
-            Outcome::Damaged { offset, what } => self.damage(&path, offset, &what),
+            if self.unsealed_bytes >= self.seal_check_bytes {
+                self.catch_up();
+                self.unsealed_bytes = 0;
+                self.store.seal_during_replay(place.0)?;
+            }
+            return Ok(());
+        }
+        // Series have what came before it, where it is about their samples.
+        if !matches!(kind, record::EXEMPLARS | record::METADATA) {
+            self.catch_up();
+        }
+        if let Err(RecordError::Body(what)) = self.other_record(kind, body) {
+            self.damage(place, &what);
         }
         Ok(())
     }
 
-    fn damage(&mut self, path: &Path, offset: u64, what: &str) {
-        tracing::error!(file = %path.display(), offset, what, "the rest of a log file is lost; a copy is kept");
-        self.set_aside(path);
-    }
-
-    fn set_aside(&mut self, path: &Path) {
-        self.damaged_files += 1;
-        quarantine::copy(&*self.store.files, &self.store.options.dir, path, &self.store.counters);
-    }
-
-    /// Applies one record; a kind that is unknown is damage of this record only.
-    fn record(&mut self, kind: u8, body: &[u8]) -> Result<(), RecordError> {
+    /// Applies a record that is not of rows; a kind that is unknown is damage of this record only.
+    fn other_record(&mut self, kind: u8, body: &[u8]) -> Result<(), RecordError> {
         match kind {
             record::DEFINITIONS => self.definitions(body),
-            record::ROWS => self.rows(body),
-            record::LATE_ROWS => self.late_rows(body),
             record::HISTOGRAMS => self.histograms(body),
             record::EXEMPLARS => self.exemplars(body),
             record::METADATA => self.metadata(body),
@@ -134,46 +196,21 @@ impl Replay<'_> {
         loaded.map(|_| ()).map_err(|error| RecordError::Body(error.to_string()))
     }
 
-    fn rows(&mut self, body: &[u8]) -> Result<(), RecordError> {
-        record::decode_rows(body, &mut self.samples).map_err(|what| RecordError::Body(what.into()))?;
-        self.apply_samples(|data, local, sample| {
-            // What is not newer than the series' last sample has been sealed already.
-            data.append(local, sample.timestamp_ms, sample.bits, Limits::NONE);
-        });
-        Ok(())
+    /// Hands the batch on to the workers.
+    fn hand_on(&mut self) {
+        self.unsealed_bytes += self.batch.bytes();
+        self.workers.apply(std::mem::take(&mut self.batch));
     }
 
-    fn late_rows(&mut self, body: &[u8]) -> Result<(), RecordError> {
-        record::decode_rows(body, &mut self.samples).map_err(|what| RecordError::Body(what.into()))?;
-        self.apply_samples(|data, local, sample| {
-            // One that has been sealed already becomes a copy of itself: reads and merges keep one.
-            if data.value_at(local, sample.timestamp_ms).is_none() {
-                data.take_late(local, sample.timestamp_ms, sample.bits);
-            }
-        });
-        Ok(())
-    }
-
-    fn apply_samples(&mut self, apply: impl Fn(&mut EpochData, u32, &LogSample)) {
-        let store = self.store;
-        let view = store.view.load();
-        let shard_of = |sample: &LogSample| store.layout.shard_of(sample.series);
-        let mut newest = i64::MIN;
-        for part in self.samples.chunk_by(|a, b| shard_of(a) == shard_of(b)) {
-            let mut data = view.open[shard_of(&part[0])].data.lock();
-            for sample in part {
-                if !self.defined.contains(sample.series) {
-                    if store.identity.series_ref(SeriesId(sample.series)).is_none() {
-                        self.undefined += 1;
-                        continue;
-                    }
-                    self.defined.insert(sample.series);
-                }
-                apply(&mut data, store.layout.local(sample.series), sample);
-                newest = newest.max(sample.timestamp_ms);
-            }
-            data.recount();
+    /// Waits until everything read so far is applied.
+    fn catch_up(&mut self) {
+        if self.batch.bytes() > 0 {
+            self.hand_on();
         }
-        store.newest_ms.fetch_max(newest, Relaxed);
+        let Findings { damages, undefined } = self.workers.finish();
+        self.undefined += undefined;
+        for (place, what) in damages {
+            self.damage(place, what);
+        }
     }
 }

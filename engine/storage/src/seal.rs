@@ -15,7 +15,7 @@ use crate::store::{Places, Store};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::view::View;
-use crate::wal::Cut;
+use crate::wal::{Cut, Prepared};
 use crate::{Maintenance, StorageError};
 
 /// Payload from which the head is sealed: this, or so much for each series if that is more.
@@ -96,8 +96,12 @@ impl Store {
         if upkeep.pending.is_some() {
             self.write_frozen(upkeep, done)?;
         }
+        // What needs the disk comes before appends are kept out: the next file of the log defines only the series that
+        // no identity file does.
+        self.persist_definitions(upkeep)?;
+        let next = self.log.prepare()?;
         let removal = self.begin_removal(upkeep);
-        drop(self.freeze(upkeep, done, removal)?);
+        drop(self.freeze(upkeep, next, done, removal)?);
         self.write_frozen(upkeep, done)
     }
 
@@ -129,11 +133,12 @@ impl Store {
     fn freeze(
         &self,
         upkeep: &mut Upkeep,
+        next: Prepared,
         done: &mut Maintenance,
         removal: Option<Removal>,
     ) -> Result<Option<Removed>, StorageError> {
         let _gate = self.gate.write();
-        let cut = self.log.rotate()?;
+        let cut = self.log.rotate(next, upkeep.persisted_order)?;
         self.ladder.note_sealing();
         let view = self.view.load_full();
         let removed = removal.map(|removal| self.finish_removal(&view, removal));

@@ -107,10 +107,12 @@ pub(super) struct Definition {
 }
 
 /// A record that holds together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Record<'b> {
     symbols: Vec<&'b str>,
-    rows: Vec<Vec<(u32, u32)>>,
+    /// Symbols of names and values of all rows, and where each row ends.
+    pairs: Vec<(u32, u32)>,
+    row_ends: Vec<u32>,
     pub(super) series: Vec<Definition>,
 }
 
@@ -122,7 +124,7 @@ impl<'b> Record<'b> {
         if version != VERSION {
             return Err(DefinitionError::Version(version));
         }
-        let mut record = Record { symbols: Vec::new(), rows: Vec::new(), series: Vec::new() };
+        let mut record = Record::default();
         record.read_symbols(&mut reader)?;
         record.read_rows(&mut reader)?;
         record.read_series(&mut reader)?;
@@ -151,26 +153,26 @@ impl<'b> Record<'b> {
     fn read_rows(&mut self, reader: &mut Reader<'_>) -> Result<(), DefinitionError> {
         for _ in 0..reader.count(1, "a number of rows")? {
             let count = reader.count(2, "a number of pairs")?;
-            let mut pairs: Vec<(u32, u32)> = Vec::with_capacity(count);
+            let first = self.pairs.len();
             for _ in 0..count {
                 let name = reader.index(self.symbols.len(), "the index of a symbol")?;
                 let value = reader.index(self.symbols.len(), "the index of a symbol")?;
-                if pairs.last().is_some_and(|&(last, _)| last >= name) {
+                if self.pairs[first..].last().is_some_and(|&(last, _)| last >= name) {
                     return Err(reader.corrupt("names out of order in a row"));
                 }
                 if self.symbols[name as usize].is_empty() || self.symbols[value as usize].is_empty() {
                     return Err(reader.corrupt("a label without a name or a value"));
                 }
-                pairs.push((name, value));
+                self.pairs.push((name, value));
             }
-            self.rows.push(pairs);
+            self.row_ends.push(self.pairs.len() as u32);
         }
         Ok(())
     }
 
     fn read_series(&mut self, reader: &mut Reader<'_>) -> Result<(), DefinitionError> {
         let count = reader.count(4, "a number of series")?;
-        let mut ids = HashSet::with_capacity(count);
+        self.series.reserve(count);
         let (mut next_id, mut next_order) = (0_i64, 0_i64);
         for _ in 0..count {
             let id = next_id.wrapping_add(unzigzag(reader.varint("an id")?));
@@ -179,20 +181,26 @@ impl<'b> Record<'b> {
                 return Err(reader.corrupt("an id or an order out of range"));
             }
             (next_id, next_order) = (id + 1, order + 1);
-            let group = reader.index(self.rows.len(), "the index of a row")?;
-            let residual = reader.index(self.rows.len(), "the index of a row")?;
+            let group = reader.index(self.row_count(), "the index of a row")?;
+            let residual = reader.index(self.row_count(), "the index of a row")?;
             self.check_labels([group, residual]).map_err(|what| reader.corrupt(what))?;
             let definition = Definition { id: id as u32, order: order as u64, rows: [group, residual] };
-            if !ids.insert(definition.id) {
-                return Err(reader.corrupt("an id that is there twice"));
-            }
             self.series.push(definition);
         }
-        Ok(())
+        self.check_ids().map_err(|what| reader.corrupt(what))
+    }
+
+    fn check_ids(&self) -> Result<(), &'static str> {
+        if self.series.is_sorted_by(|a, b| a.id < b.id) {
+            return Ok(());
+        }
+        let mut ids = HashSet::with_capacity(self.series.len());
+        let unique = self.series.iter().all(|definition| ids.insert(definition.id));
+        unique.then_some(()).ok_or("an id that is there twice")
     }
 
     fn check_labels(&self, rows: [u32; 2]) -> Result<(), &'static str> {
-        let [group, residual] = rows.map(|row| &self.rows[row as usize][..]);
+        let [group, residual] = rows.map(|row| self.pairs_of(row));
         let labels = group.len() + residual.len();
         if labels == 0 || labels > MAX_LABELS {
             return Err("a series without labels or with too many");
@@ -213,15 +221,26 @@ impl<'b> Record<'b> {
         Ok(())
     }
 
-    /// Names and values of each row.
-    pub(super) fn rows(&self) -> impl Iterator<Item = impl Iterator<Item = (&'b str, &'b str)>> {
+    fn pairs_of(&self, row: u32) -> &[(u32, u32)] {
+        let row = row as usize;
+        let start = row.checked_sub(1).map_or(0, |before| self.row_ends[before]);
+        &self.pairs[start as usize..self.row_ends[row] as usize]
+    }
+
+    /// Number of rows.
+    pub(super) fn row_count(&self) -> usize {
+        self.row_ends.len()
+    }
+
+    /// Names and values of a row.
+    pub(super) fn row(&self, row: u32) -> impl Iterator<Item = (&'b str, &'b str)> {
         let text = |&(name, value): &(u32, u32)| (self.symbols[name as usize], self.symbols[value as usize]);
-        self.rows.iter().map(move |pairs| pairs.iter().map(text))
+        self.pairs_of(row).iter().map(text)
     }
 
     /// Bytes of text and number of pairs, an upper bound of what the record adds to the tables.
     pub(super) fn size(&self) -> (usize, usize) {
-        (self.symbols.iter().map(|text| text.len()).sum(), self.rows.iter().map(Vec::len).sum())
+        (self.symbols.iter().map(|text| text.len()).sum(), self.pairs.len())
     }
 }
 

@@ -15,6 +15,35 @@ enum Judgement {
     Add([Option<u32>; 2]),
 }
 
+/// Files and log repeat definitions. Of those that are there already, by id and creation order, one in so many is
+/// compared by its labels too: where whole records belong to another store, each of them tells.
+const SPOT_CHECK: usize = 16;
+
+/// The rows of a record as pairs of the tables, looked up when they are first asked for.
+struct KnownRows<'t> {
+    tables: &'t Tables,
+    record: &'t Record<'t>,
+    asked: Vec<bool>,
+    sets: Vec<Option<PairSet>>,
+}
+
+impl KnownRows<'_> {
+    /// Whether all pairs of a row are known.
+    fn has(&mut self, row: u32) -> bool {
+        let at = row as usize;
+        if !self.asked[at] {
+            self.asked[at] = true;
+            self.sets[at] = self.tables.known_set(self.record.row(row));
+        }
+        self.sets[at].is_some()
+    }
+
+    /// The pairs of a row that was asked for by [`KnownRows::has`].
+    fn set(&self, row: u32) -> Option<&PairSet> {
+        self.sets[row as usize].as_ref()
+    }
+}
+
 fn corrupt(what: &'static str) -> DefinitionError {
     DefinitionError::Corrupt { offset: 0, what }
 }
@@ -25,14 +54,21 @@ impl Tables {
         &self,
         record: &Record<'_>,
     ) -> Result<(Vec<Definition>, RoaringBitmap), DefinitionError> {
-        let known: Vec<Option<PairSet>> = record.rows().map(|labels| self.known_set(labels)).collect();
+        let (asked, mut sets) = (vec![false; record.row_count()], Vec::new());
+        sets.resize_with(record.row_count(), || None);
+        let mut known = KnownRows { tables: self, record, asked, sets };
         let mut scratch = PairSet::default();
-        let mut add = Vec::with_capacity(record.series.len());
+        let mut add = Vec::new();
         let mut superseded = RoaringBitmap::new();
-        for &definition in &record.series {
-            let [group, residual] = definition.rows.map(|row| known[row as usize].as_ref());
-            let namesake = group
-                .zip(residual)
+        for (index, &definition) in record.series.iter().enumerate() {
+            if index % SPOT_CHECK != 0 && self.is_held(definition) {
+                continue;
+            }
+            let [group, residual] = definition.rows;
+            // Mostly the group is new, and with it the series.
+            let namesake = (known.has(group) && known.has(residual))
+                .then(|| known.set(group).zip(known.set(residual)))
+                .flatten()
                 .and_then(|(group, residual)| self.find_union(group, residual, &mut scratch));
             if let Judgement::Add(older) = self.judge_one(definition, namesake)? {
                 add.push(definition);
@@ -40,6 +76,11 @@ impl Tables {
             }
         }
         Ok((add, superseded))
+    }
+
+    /// Whether the series of this id and creation order is there.
+    fn is_held(&self, definition: Definition) -> bool {
+        self.series.get(definition.id).is_some() && self.series.orders.get(definition.id) == definition.order
     }
 
     /// `namesake`: the present series with the same labels.
@@ -64,13 +105,13 @@ impl Tables {
         if !self.has_room(text_bytes, pairs) {
             return Err(corrupt("more text than one store can hold"));
         }
-        let mut used: Vec<bool> = vec![false; record.rows().count()];
+        let mut used: Vec<bool> = vec![false; record.row_count()];
         add.iter().flat_map(|definition| definition.rows).for_each(|row| used[row as usize] = true);
         let mut scratch = PairSet::default();
         let mut rows = Vec::with_capacity(used.len());
-        for (labels, used) in record.rows().zip(used) {
+        for (row, used) in (0..).zip(used) {
             // Labels of series that are left out must not show up among the names and values.
-            rows.push(if used { self.intern_labels(labels, &mut scratch) } else { 0 });
+            rows.push(if used { self.intern_labels(record.row(row), &mut scratch) } else { 0 });
         }
         let mut added = 0;
         for definition in add {

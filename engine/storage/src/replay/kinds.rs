@@ -59,14 +59,9 @@ impl Replay<'_> {
     }
 
     fn is_defined(&mut self, series: u32) -> bool {
-        if !self.defined.contains(series) {
-            if self.store.identity.series_ref(SeriesId(series)).is_none() {
-                self.undefined += 1;
-                return false;
-            }
-            self.defined.insert(series);
-        }
-        true
+        let is_defined = self.defined.contains(self.store, series);
+        self.undefined += u64::from(!is_defined);
+        is_defined
     }
 
     pub(super) fn exemplars(&mut self, body: &[u8]) -> Result<(), RecordError> {

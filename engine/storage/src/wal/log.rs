@@ -43,10 +43,20 @@ pub(crate) struct Log {
     changed: Condvar,
 }
 
+/// A file that was made ready before anybody waits for it: empty, its name durable.
+pub(crate) struct Prepared {
+    number: u64,
+    file: Arc<dyn File>,
+}
+
 struct State {
     /// `None` until the first one could be created.
     file: Option<Arc<dyn File>>,
     number: u64,
+    /// Number of the file that is prepared next.
+    next_number: u64,
+    /// Earlier files that are not synced to their ends yet, with the positions of these, oldest first.
+    retired: Vec<(Position, Arc<dyn File>)>,
     /// Lengths of all files that exist.
     lengths: BTreeMap<u64, u64>,
     /// Where the file begins.
@@ -68,56 +78,123 @@ struct State {
 }
 
 impl State {
-    /// Bytes of the present file that are known to be durable.
+    /// Bytes of the present file that are known to be durable: none before those of all earlier files are.
     fn durable_bytes(&self) -> u64 {
-        let header = if self.file.is_some() { HEADER_BYTES as u64 } else { 0 };
-        header + self.synced.saturating_sub(self.file_start)
+        match self.synced.saturating_sub(self.file_start) {
+            0 => 0,
+            frames => HEADER_BYTES as u64 + frames,
+        }
+    }
+
+    fn make_durable(&mut self, position: Position) {
+        self.synced = self.synced.max(position);
+        let synced = self.synced;
+        self.retired.retain(|&(end, _)| end > synced);
     }
 }
 
 impl Log {
-    /// A log that writes on in a new file after the last of `existing`.
-    ///
-    /// Series that `identity` has now are taken as defined. Without space for that file the log is broken from the
-    /// start and heals like any other: a full disk must not keep a store from answering.
-    pub(crate) fn open(
+    /// A log after the last of `existing`; it takes no record before [`Log::begin`].
+    pub(crate) fn new(
         files: Arc<dyn Files>,
         dir: PathBuf,
         identity: Arc<Identity>,
         existing: &[(u64, u64)],
         floor: u64,
-    ) -> Result<Log, StorageError> {
-        let number = existing.last().map_or(floor, |&(last, _)| floor.max(last + 1));
-        let mut lengths: BTreeMap<u64, u64> = existing.iter().copied().collect();
-        let (file, broken) = match create(&*files, &dir, number, 0) {
-            Ok(file) => {
-                lengths.insert(number, HEADER_BYTES as u64);
-                (Some(file), None)
-            }
-            Err(error) if error.is_full_disk() => {
-                tracing::error!(%error, "the log cannot be written: nothing is taken until there is space");
-                (None, Some(error.to_string()))
-            }
-            Err(error) => return Err(error),
-        };
-        // Half a file would be in the way of the next attempt.
-        let is_spent = file.is_some() || !removed(&*files, &segment_path(&dir, number));
+    ) -> Log {
+        let next_number = existing.last().map_or(floor, |&(last, _)| floor.max(last + 1));
         let state = State {
-            number: if is_spent { number } else { number.saturating_sub(1) },
-            file,
-            lengths,
+            file: None,
+            number: next_number.saturating_sub(1),
+            next_number,
+            retired: Vec::new(),
+            lengths: existing.iter().copied().collect(),
             file_start: 0,
             written: 0,
             synced: 0,
             failed_through: 0,
-            failures: u64::from(broken.is_some()),
-            defined: identity.next_order(),
+            failures: 0,
+            defined: 0,
             syncing: false,
-            out_of_space: broken.is_some(),
-            broken,
+            out_of_space: false,
+            broken: None,
             syncs: 0,
         };
-        Ok(Log { files, dir, identity, state: Mutex::new(state), changed: Condvar::new() })
+        Log { files, dir, identity, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Begins the first file of this process, after one of which `bytes_before` were read and are durable. Series
+    /// created before the mark `defined` are defined in identity files.
+    ///
+    /// Without space for that file the log is broken from the start and heals like any other: a full disk must not
+    /// keep a store from answering.
+    pub(crate) fn begin(&self, bytes_before: u64, defined: u64) -> Result<(), StorageError> {
+        let begun = self.prepare().and_then(|next| {
+            let mut state = self.state.lock();
+            state.defined = defined;
+            self.switch(&mut state, next, bytes_before, bytes_before)
+        });
+        match begun {
+            Err(error) if error.is_full_disk() => {
+                tracing::error!(%error, "the log cannot be written: nothing is taken until there is space");
+                let mut state = self.state.lock();
+                state.defined = defined;
+                state.out_of_space = true;
+                self.fail(&mut state, error.to_string());
+                Ok(())
+            }
+            begun => begun,
+        }
+    }
+
+    /// Makes the next file ready. One caller at a time.
+    pub(crate) fn prepare(&self) -> Result<Prepared, StorageError> {
+        let number = self.state.lock().next_number;
+        let path = segment_path(&self.dir, number);
+        let created = self.files.create(&path).map_err(StorageError::io("create", &path)).and_then(|file| {
+            file.sync().map_err(StorageError::io("sync", &path))?;
+            self.files.sync_dir(&self.dir).map_err(StorageError::io("sync", &self.dir))?;
+            Ok(Prepared { number, file })
+        });
+        if created.is_err() {
+            self.give_up(number);
+        }
+        created
+    }
+
+    /// Removes a file that will not be written, or a full disk would collect one with every attempt. If it stays, its
+    /// number is spent.
+    fn give_up(&self, number: u64) {
+        if !removed(&*self.files, &segment_path(&self.dir, number)) {
+            self.state.lock().next_number = number + 1;
+        }
+    }
+
+    /// Writes on in a prepared file: a short write, and no sync.
+    fn switch(
+        &self,
+        state: &mut State,
+        next: Prepared,
+        bytes_before: u64,
+        durable_before: u64,
+    ) -> Result<(), StorageError> {
+        let Prepared { number, file } = next;
+        let written = file.append(&header(number, bytes_before, durable_before));
+        if let Err(error) = written {
+            state.next_number = number + 1;
+            return Err(StorageError::io("write", &segment_path(&self.dir, number))(error));
+        }
+        // What a broken one holds is lost to those who wait; its sync is not tried again.
+        if let Some(old) = state.file.replace(file)
+            && state.broken.is_none()
+            && state.synced < state.written
+        {
+            state.retired.push((state.written, old));
+        }
+        (state.number, state.next_number) = (number, number + 1);
+        state.file_start = state.written;
+        state.lengths.insert(number, HEADER_BYTES as u64);
+        Ok(())
     }
 
     /// Appends a frame, of which the first [`FRAME_BYTES`] are filled in here, after the definitions of series that the
@@ -156,7 +233,7 @@ impl Log {
         fill_frame(state.number, state.durable_bytes(), kind, frame);
         let appended = match &state.file {
             Some(file) => file.append(frame),
-            None => Err(std::io::ErrorKind::StorageFull.into()),
+            None => Err(std::io::ErrorKind::NotFound.into()),
         };
         if let Err(error) = appended {
             state.out_of_space = is_full_disk(&error);
@@ -196,26 +273,33 @@ impl Log {
                 continue;
             }
             state.syncing = true;
-            let (file, covers) = (state.file.clone(), state.written);
+            let mut files = state.retired.clone();
+            if let Some(file) = state.file.clone().filter(|_| state.written > state.file_start) {
+                files.push((state.written, file));
+            }
             drop(state);
-            let result = file.map_or(Ok(()), |file| file.sync());
+            let result = self.sync_files(&files);
             state = self.state.lock();
-            self.after_sync(&mut state, covers, result);
+            state.syncing = false;
+            // The file is poisoned: what it held beyond the last good sync may be gone.
+            if let Err(error) = result {
+                state.out_of_space = is_full_disk(&error);
+                self.fail(&mut state, format!("cannot sync: {error}"));
+            }
+            self.changed.notify_all();
         }
     }
 
-    fn after_sync(&self, state: &mut State, covers: Position, result: std::io::Result<()>) {
-        state.syncing = false;
-        state.syncs += 1;
-        match result {
-            Ok(()) => state.synced = state.synced.max(covers),
-            // The file is poisoned: what it held beyond the last good sync may be gone.
-            Err(error) => {
-                state.out_of_space = is_full_disk(&error);
-                self.fail(state, format!("cannot sync: {error}"));
-            }
+    /// Syncs files in the order in which they were written: what is said to be durable has no gap.
+    fn sync_files(&self, files: &[(Position, Arc<dyn File>)]) -> std::io::Result<()> {
+        for (end, file) in files {
+            let result = file.sync();
+            let mut state = self.state.lock();
+            state.syncs += 1;
+            result?;
+            state.make_durable(*end);
         }
-        self.changed.notify_all();
+        Ok(())
     }
 
     /// Syncs what was written so far.
@@ -224,38 +308,20 @@ impl Log {
         self.wait_durable(position)
     }
 
-    /// Goes on in a new file. The caller keeps appenders out.
-    pub(crate) fn rotate(&self) -> Result<Cut, StorageError> {
-        // A failure here shows in `broken` and does not keep us from a new file.
-        let _ = self.sync();
+    /// Goes on in a prepared file. The caller keeps appenders out and syncs afterwards. The new file defines the series
+    /// again that were created since the mark `defined`, which an identity file reaches to.
+    pub(crate) fn rotate(&self, next: Prepared, defined: u64) -> Result<Cut, StorageError> {
         let mut state = self.state.lock();
-        while state.syncing {
-            self.changed.wait(&mut state);
-        }
-        // Where the creation of the file before failed half-way, nothing of it is durable.
-        let durable_before =
-            if state.lengths.contains_key(&state.number) { state.durable_bytes() } else { 0 };
-        let number = state.number + 1;
-        let created = create(&*self.files, &self.dir, number, durable_before);
-        match created {
-            Ok(file) => {
-                state.number = number;
-                state.file = Some(file);
-                state.file_start = state.written;
-                state.lengths.insert(number, HEADER_BYTES as u64);
-                Ok(Cut { number, position: state.written, failures: state.failures })
+        let (bytes, durable) = match state.file {
+            Some(_) if next.number == state.number + 1 => {
+                (state.lengths.get(&state.number).copied().unwrap_or(0), state.durable_bytes())
             }
-            Err(error) => {
-                // What was created half-way goes, or a full disk would collect a file with every attempt. If it stays,
-                // its number is spent.
-                if !removed(&*self.files, &segment_path(&self.dir, number)) {
-                    state.number = number;
-                }
-                state.out_of_space = error.is_full_disk();
-                self.fail(&mut state, error.to_string());
-                Err(error)
-            }
-        }
+            // Nothing is said of a file that was spent.
+            _ => (0, 0),
+        };
+        self.switch(&mut state, next, bytes, durable)?;
+        state.defined = state.defined.min(defined);
+        Ok(Cut { number: state.number, position: state.written, failures: state.failures })
     }
 
     /// Says that everything before a cut is durable elsewhere, and with it the series created before a mark. A log
@@ -263,17 +329,12 @@ impl Log {
     /// file is a fresh one.
     pub(crate) fn cover(&self, cut: Cut, defined: u64) {
         let mut state = self.state.lock();
-        state.synced = state.synced.max(cut.position);
+        state.make_durable(cut.position);
         if state.broken.is_some() && state.failures == cut.failures {
             state.broken = None;
-            state.defined = defined;
         }
+        state.defined = state.defined.max(defined);
         self.changed.notify_all();
-    }
-
-    /// Says that series created before the mark are defined already.
-    pub(crate) fn define_through(&self, mark: u64) {
-        self.state.lock().defined = mark;
     }
 
     /// Why the log takes no records at present.
@@ -323,18 +384,4 @@ fn removed(files: &dyn Files, path: &Path) -> bool {
         Ok(()) => true,
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     }
-}
-
-fn create(
-    files: &dyn Files,
-    dir: &Path,
-    number: u64,
-    durable_before: u64,
-) -> Result<Arc<dyn File>, StorageError> {
-    let path = segment_path(dir, number);
-    let file = files.create(&path).map_err(StorageError::io("create", &path))?;
-    file.append(&header(number, durable_before)).map_err(StorageError::io("write", &path))?;
-    file.sync().map_err(StorageError::io("sync", &path))?;
-    files.sync_dir(dir).map_err(StorageError::io("sync", dir))?;
-    Ok(file)
 }

@@ -3,20 +3,33 @@
 //! ```text
 //! wal/00000001, wal/00000002 …
 //!
-//! header, 28 bytes
-//! ┌────────────┬─────────────┬───────────────┬──────────────────────┬──────────────────────────┐
-//! │ "MSWL"     │ version u32 │ number u64 LE │ durable bytes of the │ crc32c u32 LE of all     │
-//! │ 4 bytes    │ LE = 1      │               │ file before, u64 LE  │ before                   │
-//! └────────────┴─────────────┴───────────────┴──────────────────────┴──────────────────────────┘
+//! header, 36 bytes
+//! ┌────────┬─────────────┬───────────────┬───────────────────┬────────────────────┬──────────────────────┐
+//! │ "MSWL" │ version u32 │ number u64 LE │ bytes of the file │ how many of these  │ crc32c u32 LE of all │
+//! │        │ LE = 1      │               │ before, u64 LE    │ are durable, u64   │ before               │
+//! └────────┴─────────────┴───────────────┴───────────────────┴────────────────────┴──────────────────────┘
 //! frames, one after the other
 //! ┌────────────┬───────────────┬───────────────────────────┬─────────┬─────────────────────────┐
 //! │ len u32 LE │ crc32c u32 LE │ durable bytes of this     │ kind u8 │ body: len bytes         │
 //! │            │               │ file so far, u64 LE       │         │                         │
 //! └────────────┴───────────────┴───────────────────────────┴─────────┴─────────────────────────┘
 //! ```
-//! The checksum covers number, length, durable bytes, kind and body, so that bytes of another file never pass. Durable
-//! bytes tell damage from what a crash may leave: only what was synced must be there. Bodies are described in
-//! [`record`]. A file is never appended to after a start or a failure: writing goes on in a new one.
+//! Bodies are described in [`record`]. The frame's checksum covers the file's number, length, durable bytes, kind and
+//! body: a frame stands for itself, whatever became of the header, and bytes of another file never pass.
+//!
+//! # What a crash leaves and what damage is
+//! A file is begun empty and durable, before anybody waits for it; its header and its first frames are written
+//! together. The log is durable up to a point: a file gets synced only after those before it. So a frame that says that
+//! bytes of its own file are durable says that all of the file before is, too; the header tells how long that was
+//! (bytes beyond are what a failed write left). With what frames say of their own file and headers of the one before,
+//! every byte up to some point is known to have been durable, and what is wrong below that point is *damage*: the bad
+//! frames are left out and reading goes on at the next valid one. What is wrong above it is *torn*, the trace of a
+//! crash: nothing from there on was acknowledged, and reading of this file and of those that continue it ends, since
+//! later samples of a series would keep the sender's repeated ones out. Either way each start reads the same.
+//!
+//! An empty or short file is valid. A file is never appended to after a start or a failure: writing goes on in a new
+//! one. Each file defines the series that no identity file defined when it was begun: it can be read without the ones
+//! before.
 pub(crate) mod body;
 pub(crate) mod exemplar_record;
 pub(crate) mod histogram_record;
@@ -27,8 +40,9 @@ pub(crate) mod record;
 pub(crate) mod start_record;
 pub(crate) mod tombstone_record;
 
-pub(crate) use log::{Cut, Log};
-pub(crate) use reader::{Outcome, RecordError, durable_before, read_segment};
+pub(crate) use log::{Cut, Log, Prepared};
+pub(crate) use reader::{FileReport, Reader};
+pub(crate) use record::RecordError;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,7 +51,7 @@ use metricsstore_vfs::Files;
 
 const MAGIC: &[u8; 4] = b"MSWL";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 28;
+const HEADER_BYTES: usize = 36;
 pub(crate) const FRAME_BYTES: usize = 17;
 /// No body is longer; a longer length in a file is damage.
 pub(crate) const MAX_BODY_BYTES: usize = 32 << 20;
@@ -78,13 +92,14 @@ fn fill_frame(number: u64, durable: u64, kind: u8, frame: &mut [u8]) {
     head[16] = kind;
 }
 
-fn header(number: u64, durable_before: u64) -> [u8; HEADER_BYTES] {
+fn header(number: u64, bytes_before: u64, durable_before: u64) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..4].copy_from_slice(MAGIC);
     header[4..8].copy_from_slice(&VERSION.to_le_bytes());
     header[8..16].copy_from_slice(&number.to_le_bytes());
-    header[16..24].copy_from_slice(&durable_before.to_le_bytes());
-    let crc = crc32c::crc32c(&header[..24]);
-    header[24..].copy_from_slice(&crc.to_le_bytes());
+    header[16..24].copy_from_slice(&bytes_before.to_le_bytes());
+    header[24..32].copy_from_slice(&durable_before.to_le_bytes());
+    let crc = crc32c::crc32c(&header[..32]);
+    header[32..].copy_from_slice(&crc.to_le_bytes());
     header
 }

@@ -3,15 +3,17 @@
 //! ```text
 //! kind 1, definitions: opaque to the log, written and read by `identity`
 //!
-//! kind 2, rows: ┌──────────────┬─────────┬──────────────────────────────────────────────────────┐
-//!               │ check u64 LE │ samples │ series, [time,] value; series, [time,] value; …      │
-//!               └──────────────┴─────────┴──────────────────────────────────────────────────────┘
+//! kind 2, rows: ┌──────────────┬───────────┬─────────┬──────────────────────────────────────────┐
+//!               │ check u64 LE │ shards u8 │ samples │ series, [time,] value; series, …         │
+//!               └──────────────┴───────────┴─────────┴──────────────────────────────────────────┘
+//! shards  how many the writer had; all samples belong to one of them
 //! series  varint of zigzag(id − previous id) * 2 + (1 if a time follows)
 //! time    varint of zigzag(ms − previous ms); a sample without one has the previous sample's
 //! value   varint of zigzag(integer) * 2 for integers below 2^52, else the byte 1 and 8 bytes of the double
 //! ```
 //! `check` is computed over the samples themselves, not their encoding: it also finds a wrong encoder or decoder.
 use crate::bytes::{Cursor, put_varint, unzigzag, zigzag};
+use crate::head::Layout;
 use crate::wal::FRAME_BYTES;
 
 pub(crate) const DEFINITIONS: u8 = 1;
@@ -24,7 +26,14 @@ pub(crate) const METADATA: u8 = 6;
 pub(crate) const TOMBSTONES: u8 = 7;
 pub(crate) const START_TIMESTAMPS: u8 = 8;
 
-const ROWS_HEADER_BYTES: usize = 8;
+/// Why a record could not be applied.
+#[derive(Debug)]
+pub(crate) enum RecordError {
+    /// The body is damaged, or of a kind that is not known.
+    Body(String),
+}
+
+const ROWS_HEADER_BYTES: usize = 9;
 /// Integers of at most this magnitude are written as such.
 const MAX_INTEGER: u64 = 1 << 52;
 
@@ -36,7 +45,7 @@ pub(crate) struct LogSample {
     pub(crate) bits: u64,
 }
 
-/// Order-dependent checksum of samples.
+/// Order-dependent checksum of samples. One multiplication depends on the one before, the others run beside it.
 #[derive(Clone, Copy)]
 struct Check(u64);
 
@@ -45,27 +54,30 @@ impl Check {
         Check(0x9e37_79b9_7f4a_7c15)
     }
 
+    #[inline]
     fn add(&mut self, sample: LogSample) {
-        const MULTIPLIER: u64 = 0xff51_afd7_ed55_8ccd;
-        let mut mix = |word: u64| self.0 = (self.0 ^ word).wrapping_mul(MULTIPLIER).rotate_left(31);
-        mix(u64::from(sample.series));
-        mix(sample.timestamp_ms as u64);
-        mix(sample.bits);
+        let word = u64::from(sample.series).wrapping_mul(0xff51_afd7_ed55_8ccd)
+            ^ (sample.timestamp_ms as u64).wrapping_mul(0xc4ce_b9fe_1a85_ec53)
+            ^ sample.bits.wrapping_mul(0x9fb2_1c65_1e98_df25);
+        self.0 = (self.0 ^ word).wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(31);
     }
 }
 
 /// Builds the frame of one row record in a buffer that is kept from record to record.
 pub(crate) struct RowsEncoder {
     frame: Vec<u8>,
+    shards: u8,
     check: Check,
     previous: LogSample,
     samples: u32,
 }
 
 impl RowsEncoder {
-    pub(crate) fn new() -> RowsEncoder {
+    /// For samples of one shard of this layout.
+    pub(crate) fn new(layout: Layout) -> RowsEncoder {
         let mut encoder = RowsEncoder {
             frame: Vec::new(),
+            shards: layout.shards() as u8,
             check: Check::start(),
             previous: LogSample { series: 0, timestamp_ms: 0, bits: 0 },
             samples: 0,
@@ -77,6 +89,7 @@ impl RowsEncoder {
     pub(crate) fn clear(&mut self) {
         self.frame.clear();
         self.frame.resize(FRAME_BYTES + ROWS_HEADER_BYTES, 0);
+        self.frame[FRAME_BYTES + 8] = self.shards;
         self.check = Check::start();
         self.previous = LogSample { series: 0, timestamp_ms: 0, bits: 0 };
         self.samples = 0;
@@ -125,11 +138,21 @@ impl RowsEncoder {
     }
 }
 
+/// The shard of `layout` that all samples of a row record belong to, where the record says so.
+pub(crate) fn only_shard(body: &[u8], layout: Layout) -> Option<usize> {
+    let mut cursor = Cursor::new(body);
+    let (_, shards) = (cursor.u64()?, cursor.u8()?);
+    let first = unzigzag(cursor.varint()? >> 1);
+    (usize::from(shards) == layout.shards()).then_some(layout.shard_of(u32::try_from(first).ok()?))
+}
+
 /// Reads the samples of a row record into `samples` (cleared first); says what is wrong with the body.
 pub(crate) fn decode_rows(body: &[u8], samples: &mut Vec<LogSample>) -> Result<(), &'static str> {
     samples.clear();
     let mut cursor = Cursor::new(body);
-    let expected = cursor.u64().ok_or("row record is too short")?;
+    let (Some(expected), Some(_)) = (cursor.u64(), cursor.u8()) else {
+        return Err("row record is too short");
+    };
     let mut check = Check::start();
     let mut previous = LogSample { series: 0, timestamp_ms: 0, bits: 0 };
     while !cursor.is_at_end() {
@@ -154,6 +177,7 @@ fn decode_sample(cursor: &mut Cursor<'_>, previous: LogSample) -> Option<LogSamp
 #[cfg(test)]
 mod tests {
     use super::{LogSample, RowsEncoder, decode_rows};
+    use crate::head::Layout;
     use crate::wal::FRAME_BYTES;
 
     fn samples() -> Vec<LogSample> {
@@ -184,7 +208,7 @@ mod tests {
 
     #[test]
     fn every_double_and_time_comes_back_bit_for_bit() {
-        let mut encoder = RowsEncoder::new();
+        let mut encoder = RowsEncoder::new(Layout::new(1));
         for sample in samples() {
             encoder.push(sample);
         }
@@ -195,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_anywhere_is_found_and_never_panics() {
-        let mut encoder = RowsEncoder::new();
+        let mut encoder = RowsEncoder::new(Layout::new(1));
         for sample in samples() {
             encoder.push(sample);
         }
