@@ -10,8 +10,8 @@ use super::engine::Kind;
 use super::population::{Life, Population, SCRAPE_INTERVAL_MS, SERIES_PER_TARGET};
 use super::wire::Connection;
 
-/// Relative error that VictoriaMetrics' decimal representation of values may have.
-const DECIMAL_ERROR: f64 = 1e-12;
+/// Relative error that VictoriaMetrics' values may have: it keeps twelve decimal digits of some.
+const DECIMAL_ERROR: f64 = 1e-11;
 
 /// What came back.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
