@@ -7,8 +7,10 @@ pub struct Call {
     pub name: String,
     /// Its arguments as they are printed; the file descriptor comes first: `7</data/wal/1>`.
     pub arguments: String,
+    /// -1 where there is none.
     pub result: i64,
     pub began: usize,
+    /// `usize::MAX` when the trace ended first.
     pub ended: usize,
 }
 
@@ -19,7 +21,7 @@ impl Call {
     }
 }
 
-/// Calls by their end. Those that never ended are left out.
+/// Calls by their end, those that never ended last.
 pub fn parse(text: &str) -> Vec<Call> {
     let mut open: HashMap<&str, (usize, String, String)> = HashMap::new();
     let mut calls = Vec::new();
@@ -41,10 +43,17 @@ pub fn parse(text: &str) -> Vec<Call> {
             continue;
         }
         let Some((arguments, result)) = head.rsplit_once(" = ") else { continue };
-        let result = result.split(' ').next().and_then(|number| number.parse().ok());
-        let Some(result) = result else { continue };
+        let result = result.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(-1);
         calls.push(Call { name, arguments: arguments.to_owned(), result, began, ended: at });
     }
+    let cut = open.into_values().map(|(began, name, arguments)| Call {
+        name,
+        arguments,
+        result: -1,
+        began,
+        ended: usize::MAX,
+    });
+    calls.extend(cut);
     calls
 }
 
@@ -70,6 +79,7 @@ fn interrupted_calls_are_joined_and_keep_both_of_their_places() {
             ("fdatasync", "7</d/wal/1>", 0, 1, 3),
             ("recvfrom", "9<socket:[5]>", 7, 2, 4),
             ("sendto", "9<socket:[5]>", -1, 6, 6),
+            ("fdatasync", "7</d/wal/1>", -1, 7, usize::MAX),
         ]
     );
     assert!(calls[2].arguments.contains("POST /x"));
