@@ -125,6 +125,21 @@ fn flip_each_byte(file: &Path, judge: impl Fn(usize, Option<(Contents, u64)>, &C
     }
 }
 
+const LOG_HEADER_BYTES: usize = 36;
+const LOG_FRAME_BYTES: usize = 17;
+
+/// Where the records of a log file end, from the byte diagram of the format.
+fn record_ends(bytes: &[u8]) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut at = LOG_HEADER_BYTES;
+    while at < bytes.len() {
+        let length = u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        at += LOG_FRAME_BYTES + length;
+        ends.push(at);
+    }
+    ends
+}
+
 /// What is expected without the samples of some steps.
 fn without_steps(expected: &Contents, lost: impl Fn(i64) -> bool) -> Contents {
     let is_kept = |time: &i64| !lost((time - NOW_MS) / 15_000);
@@ -136,35 +151,71 @@ fn without_steps(expected: &Contents, lost: impl Fn(i64) -> bool) -> Contents {
 }
 
 #[test]
-fn a_flipped_byte_in_the_log_costs_at_most_the_rest_of_its_file() {
-    let (machine, _) = machine_with_data();
-    flip_each_byte(&only_file(&machine, "wal"), |at, read, expected| {
-        let (contents, _) = read.unwrap_or_else(|| panic!("byte {at}: the store must open"));
-        for (number, samples) in expected {
-            for (time, bits) in samples.range(..NOW_MS + 8 * 15_000) {
-                assert_eq!(contents[number].get(time), Some(bits), "byte {at}: sealed samples are safe");
-            }
+fn a_flipped_byte_in_the_log_costs_its_record() {
+    let (machine, expected) = machine_with_data();
+    let file = only_file(&machine, "wal");
+    let bytes = machine.files.read(&file, 1 << 30).unwrap();
+    let ends = record_ends(&bytes);
+    // Steps 8 to 13, one record each.
+    assert_eq!(ends.len(), 6);
+    for at in 0..bytes.len() {
+        for bit in [0x01, 0x10, 0x80] {
+            let files = copy_with(&machine.files, &file, |bytes| bytes[at] ^= bit);
+            let machine = Machine { files, ..Machine::new(1) };
+            let (contents, quarantined) = read_twice(&machine, &file).unwrap();
+            let record = ends.iter().position(|&end| at < end).unwrap() as i64;
+            let in_header = at < LOG_HEADER_BYTES;
+            let lost = |step| !in_header && step == 8 + record;
+            assert!(contents == without_steps(&expected, lost), "byte {at} bit {bit}: {contents:?}");
+            // Nothing tells of the last record that it was durable: its damage may be the trace of a crash.
+            assert_eq!(quarantined, u64::from(in_header || record < 5), "byte {at} bit {bit}");
         }
-    });
+    }
 }
 
 #[test]
-fn damage_in_the_durable_part_of_the_log_is_counted_and_kept_aside() {
+fn a_log_that_is_cut_short_costs_what_was_cut_off() {
     let (machine, expected) = machine_with_data();
     let file = only_file(&machine, "wal");
-    let length = machine.files.read(&file, 1 << 30).unwrap().len();
-    // In the first record, with synced ones behind it.
-    let files = copy_with(&machine.files, &file, |bytes| bytes[60] ^= 1);
-    let damaged = Machine { files, ..Machine::new(1) };
-    let (contents, quarantined) = try_read(&damaged).unwrap();
-    assert_eq!(quarantined, 1);
-    assert_eq!(damaged.names("quarantine").len(), 1);
-    assert!(is_part_of(&contents, &expected) && contents != expected);
-    // A cut tail is what a crash leaves.
-    let files = copy_with(&machine.files, &file, |bytes| bytes.truncate(length - 3));
-    let (contents, quarantined) = try_read(&Machine { files, ..Machine::new(1) }).unwrap();
-    assert_eq!(quarantined, 0);
-    assert_eq!(contents.values().flatten().count(), 13 * 6);
+    let bytes = machine.files.read(&file, 1 << 30).unwrap();
+    let ends = record_ends(&bytes);
+    for keep in 0..bytes.len() {
+        let files = copy_with(&machine.files, &file, |bytes| bytes.truncate(keep));
+        let machine = Machine { files, ..Machine::new(1) };
+        let (contents, quarantined) = read_twice(&machine, &file).unwrap();
+        let whole = ends.iter().filter(|&&end| end <= keep).count() as i64;
+        assert!(contents == without_steps(&expected, |step| step >= 8 + whole), "cut to {keep}");
+        assert_eq!(quarantined, 0, "cut to {keep}: as a crash could have left it");
+    }
+}
+
+#[test]
+fn damage_in_a_log_file_that_another_one_continues_is_always_counted() {
+    let (machine, mut expected) = machine_with_data();
+    let file = only_file(&machine, "wal");
+    let bytes = machine.files.read(&file, 1 << 30).unwrap();
+    let ends = record_ends(&bytes);
+    let rows: Vec<(u32, i64, f64)> = (0..6).map(|number| (number, NOW_MS + 14 * 15_000, 0.5)).collect();
+    append(&machine.open(), &rows, Acknowledge::Durable).unwrap();
+    for (number, time, value) in rows {
+        expected.entry(number).or_default().insert(time, value.to_bits());
+    }
+    assert_eq!(machine.names("wal").len(), 2);
+    for at in 0..bytes.len() {
+        for cut in [false, true] {
+            let damage = |bytes: &mut Vec<u8>| if cut { bytes.truncate(at) } else { bytes[at] ^= 0x10 };
+            let files = copy_with(&machine.files, &file, damage);
+            let machine = Machine { files, ..Machine::new(1) };
+            let (contents, quarantined) = read_twice(&machine, &file).unwrap();
+            let record = ends.iter().position(|&end| at < end).unwrap() as i64;
+            let in_header = at < LOG_HEADER_BYTES;
+            let lost = |step: i64| {
+                if cut { (8 + record..14).contains(&step) } else { !in_header && step == 8 + record }
+            };
+            assert!(contents == without_steps(&expected, lost), "byte {at}, cut: {cut}: {contents:?}");
+            assert_eq!(quarantined, 1, "byte {at}, cut: {cut}");
+        }
+    }
 }
 
 #[test]

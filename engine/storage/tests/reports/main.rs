@@ -22,7 +22,7 @@
 //! | grafana/mimir#16273 (prometheus/prometheus#16894) | invalid spans of histograms grew through every rewrite | `spans_with_a_negative_offset_are_refused`, `a_histogram_beyond_the_bound_is_refused` in `codec` |
 //! | cortexproject/cortex#7060, grafana/mimir#11976 | start timestamps out of order or in the future were errors | `a_start_that_is_not_before_its_sample_is_ignored_without_a_word` in `tests/kinds.rs` |
 //! | prometheus/prometheus#13577, #9377 | old exemplars pushed fresh ones out | `exemplars_and_metadata_survive_crashes_and_the_removal_of_the_log` in `tests/kinds.rs` |
-//! | prometheus/prometheus#18638 | errors of replay were swallowed | `tests/damage.rs` flips each byte of the log and counts |
+//! | prometheus/prometheus#18638 | errors of replay were swallowed | `a_flipped_byte_in_the_log_costs_its_record`, `damage_in_a_log_file_that_another_one_continues_is_always_counted` in `tests/damage.rs` |
 //! | prometheus/prometheus#15317 | readers raced with the tail of a postings list | `series_that_end_leave_beside_readers…`, `two_writers_that_meet_a_new_series…` in `tests/races` |
 //! | prometheus/prometheus#19013, #19016, #19202 | a query held compaction up for hours | `series::an_open_query_holds_nothing_up_and_sees_what_was_there` |
 //! | prometheus/prometheus#19289 | a mapped file on a full disk killed the process | `disk::no_file_is_mapped_into_memory` |
