@@ -16,7 +16,7 @@
 //! | prometheus/prometheus#2893 | samples of the future moved retention | `samples::samples_of_the_future_move_no_retention` |
 //! | prometheus/prometheus#9214 | one bad sample took the valid ones of its request with it | `samples::a_bad_sample_costs_its_neighbours_nothing` |
 //! | prometheus/prometheus#9210 | a request sent again after a lost answer was refused | `samples::a_request_sent_again_is_accepted_and_changes_nothing` |
-//! | prometheus/prometheus#13334 | samples too old were answered with an error that made the sender try for ever | `samples::no_sample_is_refused_with_an_error_that_is_worth_a_retry` (and `every_refusal_is_answered_so_that_senders_go_on` in the server) |
+//! | prometheus/prometheus#13334 | samples too old were answered with an error that made the sender try for ever | `samples::no_sample_is_refused_with_an_error_that_is_worth_a_retry` (and `status_codes_of_remote_write_are_those_of_the_specification` in the server) |
 //! | prometheus/prometheus#5105, #5686 | data that cross a cut | `samples::a_cut_through_a_column_is_not_seen` |
 //! | prometheus/prometheus#9108, #19140 | deletes lost samples or brought them back after a restart | `deleted_samples_stay_away_and_nothing_else_goes` in `tests/kinds.rs` |
 //! | grafana/mimir#16273 (prometheus/prometheus#16894) | invalid spans of histograms grew through every rewrite | `spans_with_a_negative_offset_are_refused`, `a_histogram_beyond_the_bound_is_refused` in `codec` |
