@@ -20,8 +20,9 @@ const MAX_OUTPUT_BYTES: u64 = 2 << 30;
 /// Merged segments span at most a tenth of retention, late samples aside, but may always span so much, or a quarter of
 /// retention if that is less: what they hold of ended series is kept until all of it has expired.
 const MIN_SPAN_MS: i64 = 2 * 3_600_000;
-/// Output streams that are found again for further series.
+/// Output streams that are found again for further series, and how many of their timestamps are held at once.
 const KNOWN_STREAMS: usize = 16 << 10;
+const HELD_TIMES: usize = 512 << 10;
 /// After so many series other work gets its turn.
 const TURN_SERIES: usize = 512;
 
@@ -98,6 +99,8 @@ fn merge_series(
         damaged: vec![false; inputs.len()],
         writer,
         streams: HashMap::new(),
+        times: HashMap::new(),
+        held_times: 0,
         payload: Vec::new(),
         found: Vec::new(),
     };
@@ -123,12 +126,12 @@ fn merge_series(
 /// Streams of the inputs, in their order, that follow each other in one of the output.
 type StreamsKey = Vec<(u32, u32)>;
 
+/// A stream of the output.
 #[derive(Clone)]
 struct Joined {
     stream: u32,
-    /// Where the rows of each input's stream begin, and all times.
+    /// Where the rows of each input's stream begin.
     bases: Vec<u32>,
-    times: Arc<[i64]>,
 }
 
 struct Merger {
@@ -137,6 +140,9 @@ struct Merger {
     writer: SegmentWriter,
     /// `None`: these do not follow each other in time.
     streams: HashMap<StreamsKey, Option<Joined>>,
+    /// Times of output streams, by number; those that are not held are read again.
+    times: HashMap<u32, Arc<[i64]>>,
+    held_times: usize,
     payload: Vec<u8>,
     found: Vec<(u32, Piece)>,
 }
@@ -198,22 +204,44 @@ impl Merger {
         let key: StreamsKey = self.found.iter().map(|(input, piece)| (*input, piece.stream)).collect();
         let joined = match self.streams.get(&key) {
             Some(joined) => joined.clone(),
-            None => self.join(key)?,
+            None => self.join(&key)?,
         };
-        match joined {
-            Some(joined) => self.write_joined(series, &joined),
+        let Some(joined) = joined else { return self.write_alone(series) };
+        let times = match self.times.get(&joined.stream) {
+            Some(times) => Some(Arc::clone(times)),
+            None => self.read_times(&key)?.map(|(_, times)| self.hold_times(joined.stream, times)),
+        };
+        match times {
+            Some(times) => self.write_joined(series, &joined, &times),
             None => self.write_alone(series),
         }
     }
 
     /// Makes one stream of several, when each begins after the end of the one before.
-    fn join(&mut self, key: StreamsKey) -> Result<Option<Joined>, StorageError> {
+    fn join(&mut self, key: &StreamsKey) -> Result<Option<Joined>, StorageError> {
+        let Some((bases, times)) = self.read_times(key)? else { return Ok(None) };
+        let ascending = times.is_sorted_by(|a, b| a < b);
+        let joined = if ascending {
+            let stream = self.writer.add_times(&times)?;
+            self.hold_times(stream, times);
+            Some(Joined { stream, bases })
+        } else {
+            None
+        };
+        if self.streams.len() >= KNOWN_STREAMS {
+            self.streams.clear();
+        }
+        self.streams.insert(key.clone(), joined.clone());
+        Ok(joined)
+    }
+
+    /// The times of streams one after the other, and where those of each begin; `None` where one is damaged.
+    fn read_times(&mut self, key: &StreamsKey) -> Result<Option<(Vec<u32>, Vec<i64>)>, StorageError> {
         let mut times = Vec::new();
         let mut bases = Vec::new();
-        for &(input, stream) in &key {
+        for &(input, stream) in key {
             bases.push(times.len() as u32);
-            let part = self.cursors[input as usize].times(stream);
-            match part {
+            match self.cursors[input as usize].times(stream) {
                 Ok(part) => times.extend_from_slice(&part),
                 Err(error @ StorageError::Corrupt { .. }) => {
                     note_damage(&mut self.damaged[input as usize], &error);
@@ -222,28 +250,28 @@ impl Merger {
                 Err(error) => return Err(error),
             }
         }
-        let ascending = times.is_sorted_by(|a, b| a < b);
-        let joined = if ascending {
-            let stream = self.writer.add_times(&times)?;
-            Some(Joined { stream, bases, times: times.into() })
-        } else {
-            None
-        };
-        if self.streams.len() >= KNOWN_STREAMS {
-            self.streams.clear();
-        }
-        self.streams.insert(key, joined.clone());
-        Ok(joined)
+        Ok(Some((bases, times)))
     }
 
-    fn write_joined(&mut self, series: u32, joined: &Joined) -> Result<(), StorageError> {
+    fn hold_times(&mut self, stream: u32, times: Vec<i64>) -> Arc<[i64]> {
+        if self.held_times + times.len() > HELD_TIMES {
+            self.times.clear();
+            self.held_times = 0;
+        }
+        self.held_times += times.len();
+        let times: Arc<[i64]> = times.into();
+        self.times.insert(stream, Arc::clone(&times));
+        times
+    }
+
+    fn write_joined(&mut self, series: u32, joined: &Joined, times: &[i64]) -> Result<(), StorageError> {
         let mut encoder = Encoder::default();
         let (mut first_row, mut samples) = (None, 0u64);
         let (mut min_ms, mut max_ms) = (i64::MAX, i64::MIN);
         for ((input, piece), &base) in self.found.iter().zip(&joined.bases) {
             let decoded = piece.decode_all(&self.payload, |row, bits| {
                 let row = base + row;
-                let Some(&time) = joined.times.get(row as usize) else { return };
+                let Some(&time) = times.get(row as usize) else { return };
                 encoder.set(row - *first_row.get_or_insert(row), bits);
                 samples += 1;
                 (min_ms, max_ms) = (min_ms.min(time), max_ms.max(time));

@@ -13,7 +13,6 @@ use metricsstore_model::read::{
     Columns, FloatColumns, ReadError, SeriesBatch, SeriesBatches, SeriesLabels, SeriesRef,
 };
 
-use crate::StorageError;
 use crate::column::Piece;
 use crate::head::{ColumnEnd, Epoch, Layout};
 use crate::identity::{Selected, SeriesId};
@@ -182,19 +181,20 @@ impl Select {
         for part in 0..self.parts.len() {
             self.collect_part(part, &mut pieces)?;
         }
-        self.size_next_chunk();
         self.grant.release(std::mem::take(&mut self.chunk_reserved));
         let held =
             (self.payload.len() + self.found.len() * size_of::<Found>() + self.cached_times * 8) as u64;
         self.grant.reserve(held)?;
         self.chunk_reserved = held;
         self.found.sort_by_key(|found| found.series);
-        self.group()
+        self.group()?;
+        self.size_next_chunk();
+        Ok(())
     }
 
     fn size_next_chunk(&mut self) {
-        let grown =
-            if self.payload.len() > CHUNK_BYTES { self.chunk_series / 2 } else { self.chunk_series * 4 };
+        let is_large = self.payload.len() > CHUNK_BYTES || self.cached_times > CACHED_TIMES;
+        let grown = if is_large { self.chunk_series / 2 } else { self.chunk_series * 4 };
         self.chunk_series = grown.clamp(1, CHUNK_SERIES);
     }
 
@@ -236,7 +236,7 @@ impl Select {
         Ok(())
     }
 
-    fn load_times(&mut self, key: StreamKey) -> Result<(), StorageError> {
+    fn load_times(&mut self, key: StreamKey) -> Result<(), ReadError> {
         if self.times.contains_key(&key) {
             return Ok(());
         }
@@ -248,6 +248,9 @@ impl Select {
                 times.into()
             }
         };
+        let bytes = ((times.len() + 8) * 8) as u64;
+        self.grant.reserve(bytes)?;
+        self.chunk_reserved += bytes;
         self.cached_times += times.len() + 8;
         self.times.insert(key, times);
         Ok(())

@@ -348,6 +348,32 @@ fn a_select_takes_no_more_memory_than_it_was_granted() {
 }
 
 #[test]
+fn times_that_no_series_shares_are_part_of_what_a_select_was_granted() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    // Values of no bytes, each series at times of its own.
+    for step in 0..200 {
+        let rows: Vec<(u32, i64, f64)> =
+            (0..60).map(|n| (n, NOW_MS + step * 1000 + i64::from(n) * 7, 1.0)).collect();
+        append(&store, &rows, Acknowledge::Written).unwrap();
+    }
+    let selection = Selection { matchers: &[], start_ms: i64::MIN, end_ms: i64::MAX };
+    let budget = Budget::unlimited();
+    let read = |bytes| -> Result<usize, ReadError> {
+        let mut batches = store.select(&selection, &budget.grant(Part::Query, bytes))?;
+        let mut series = 0;
+        while let Some(batch) = batches.next_batch()? {
+            series += batch.ids.len();
+        }
+        Ok(series)
+    };
+    // 60 series of 200 times of 8 bytes.
+    assert!(matches!(read(80_000), Err(ReadError::Memory(_))));
+    assert_eq!(read(200_000).unwrap(), 60);
+    assert_eq!(budget.part(Part::Query), 0);
+}
+
+#[test]
 fn writers_readers_and_upkeep_run_at_once() {
     const WRITERS: u32 = 4;
     const STEPS: i64 = 150;
