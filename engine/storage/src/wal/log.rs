@@ -313,6 +313,11 @@ impl Log {
     pub(crate) fn rotate(&self, next: Prepared, defined: u64) -> Result<Cut, StorageError> {
         let mut state = self.state.lock();
         let (bytes, durable) = match state.file {
+            // What a broken one holds beyond is durable elsewhere before anything is written here: where it is torn
+            // must not keep this file from being read.
+            Some(_) if next.number == state.number + 1 && state.broken.is_some() => {
+                (state.durable_bytes(), state.durable_bytes())
+            }
             Some(_) if next.number == state.number + 1 => {
                 (state.lengths.get(&state.number).copied().unwrap_or(0), state.durable_bytes())
             }
