@@ -284,11 +284,19 @@ impl Store {
         self.log_body(record::METADATA, body)
     }
 
+    /// No sample is older, whatever retention hides of them; `i64::MAX` where there is none.
+    fn oldest_ms(&self) -> i64 {
+        let view = self.view.load();
+        let sealed = view.segments.iter().map(|segment| segment.min_ms);
+        let epochs = view.frozen.iter().chain(&view.open);
+        sealed.chain(epochs.map(|epoch| epoch.data.lock().min_ms)).min().unwrap_or(i64::MAX)
+    }
+
     /// Writes what the log alone keeps, which no segment has, into its present file, durably: metadata, tombstones and
     /// exemplars. Then the files before can go.
     pub(crate) fn carry_over(&self) -> Result<(), String> {
         let order_of = |series| self.identity.series_ref(SeriesId(series)).map(|series| series.order);
-        self.tombstones.retain(self.retained_from_ms(self.clock.now_ms()), order_of);
+        self.tombstones.retain(self.oldest_ms(), order_of);
         let mut any = false;
         let mut write = |kind, body: BodyWriter| {
             any |= !body.is_empty();

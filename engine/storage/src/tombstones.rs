@@ -80,7 +80,7 @@ impl Tombstones {
     }
 
     /// Drops those of series for which `order_of` does not say the order they were made with, and those that end before
-    /// `from_ms`, where nothing is kept any more.
+    /// `from_ms`, where no sample stands any more.
     pub(crate) fn retain(&self, from_ms: i64, order_of: impl Fn(u32) -> Option<u64>) {
         let mut masks = self.masks.lock();
         if masks.by_order.is_empty() {
