@@ -9,6 +9,7 @@ use crate::column::{Encoder, Piece};
 use crate::kinds::{Kind, merge_kinds};
 use crate::segment::{NewPiece, Origin, Segment, SegmentCursor, SegmentWriter};
 use crate::store::{Places, Store};
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::{StorageError, quarantine};
 
 /// Segments that are merged at once.
@@ -113,12 +114,11 @@ fn merge_series(
         merger.merge_kinds(series)?;
     }
     for (segment, _) in inputs.iter().zip(&merger.damaged).filter(|&(_, &damaged)| damaged) {
-        quarantine::copy(
-            &*store.files,
-            &store.options.dir,
-            &store.segment_path(segment.number),
-            &store.counters,
-        );
+        // The file goes once it is merged: without a copy of what was left out nothing is merged.
+        let path = store.segment_path(segment.number);
+        quarantine::try_copy(&*store.files, &store.options.dir, &path)
+            .map_err(StorageError::io("copy", &path))?;
+        store.counters.quarantined.fetch_add(1, Relaxed);
     }
     merger.writer.finish().map(|_| ())
 }

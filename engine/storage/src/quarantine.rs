@@ -55,7 +55,8 @@ fn target(dir: &Path, path: &Path) -> PathBuf {
     Places::quarantine(dir).join(format!("{kind}-{name}"))
 }
 
-fn try_copy(files: &dyn Files, dir: &Path, path: &Path) -> io::Result<()> {
+/// Keeps a copy of a file, under its name in the quarantine only once all of it is there.
+pub(crate) fn try_copy(files: &dyn Files, dir: &Path, path: &Path) -> io::Result<()> {
     let quarantine = Places::quarantine(dir);
     let target = target(dir, path);
     if files.exists(&target)? {
@@ -65,9 +66,14 @@ fn try_copy(files: &dyn Files, dir: &Path, path: &Path) -> io::Result<()> {
     if files.hard_link(path, &target).is_ok() {
         return files.sync_dir(&quarantine);
     }
+    let unfinished = target.with_extension("tmp");
+    match files.remove(&unfinished) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let source = files.open(path)?;
     let length = source.len()?;
-    let copy = files.create(&target)?;
+    let copy = files.create(&unfinished)?;
     let mut chunk = Vec::new();
     let mut offset = 0;
     while offset < length {
@@ -77,5 +83,6 @@ fn try_copy(files: &dyn Files, dir: &Path, path: &Path) -> io::Result<()> {
         offset += chunk.len() as u64;
     }
     copy.sync()?;
+    files.rename(&unfinished, &target)?;
     files.sync_dir(&quarantine)
 }
