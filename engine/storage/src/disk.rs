@@ -166,7 +166,7 @@ impl Store {
         let entries = self.files.list(&self.options.dir).unwrap_or_default();
         match entries.iter().find(|entry| entry.name == "reserve") {
             Some(entry) if entry.len <= disk.wanted_reserve() => disk.reserve.store(entry.len, Relaxed),
-            Some(_) => self.remove_file(&self.reserve_path()),
+            Some(_) => _ = self.remove_file(&self.reserve_path()),
             None => {}
         }
     }

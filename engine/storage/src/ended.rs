@@ -31,13 +31,13 @@ impl RemovalMark {
 }
 
 impl Store {
-    /// Begins to remove what has ended, when that is due. Writes go on meanwhile. Nothing is pending: the log has no
-    /// samples of series that went before.
+    /// Begins to remove what has ended, when that is due. Writes go on meanwhile. Nothing is pending, and the log does
+    /// not lag: it has no samples of series that went before.
     pub(crate) fn begin_removal(&self, upkeep: &mut Upkeep) -> Option<Removal> {
         // Series that are created from here on may get their first sample at any time.
         let before = self.identity.next_order();
         let live = self.live_series(&self.view.load());
-        if !self.is_removal_due(upkeep, &live) {
+        if upkeep.log_lags || !self.is_removal_due(upkeep, &live) {
             return None;
         }
         let removal = self.identity.prepare_removal(&live, before);

@@ -39,10 +39,11 @@ pub(crate) struct Upkeep {
     next_generation: u64,
     /// When ended series were last removed.
     pub(crate) removal: RemovalMark,
-    /// Series removed since the identity files were last written anew.
-    removed_since_rewrite: u64,
-    /// Whether the identity files are to be written anew because one of them is damaged.
+    /// Whether the identity files are to be written anew: one of them is damaged, or defines a series that was removed.
+    /// Its id is given out again, and where the definition of the later series is lost it must not be taken for this.
     pub(crate) renew_identity: bool,
+    /// Whether files of the log stay although segments cover them: they may name series that were removed.
+    pub(crate) log_lags: bool,
     /// Numbers of files that no manifest names, or not yet: remains of work that failed.
     unnamed: Vec<u64>,
     expiry: Retry,
@@ -82,8 +83,8 @@ impl Upkeep {
             next_file,
             next_generation,
             removal: RemovalMark::before_any(now),
-            removed_since_rewrite: 0,
             renew_identity: false,
+            log_lags: false,
             unnamed: Vec::new(),
             expiry: Retry::default(),
             merging: Retry::default(),
@@ -94,10 +95,6 @@ impl Upkeep {
         self.next_file += 1;
         self.unnamed.push(self.next_file - 1);
         self.next_file - 1
-    }
-
-    pub(crate) fn count_removed(&mut self, series: u64) {
-        self.removed_since_rewrite += series;
     }
 }
 
@@ -182,10 +179,10 @@ impl Store {
         if upkeep.unnamed.is_empty() || !upkeep.manifest.is_in(&*self.files, dir) {
             return;
         }
-        for number in std::mem::take(&mut upkeep.unnamed) {
-            self.remove_file(&self.segment_path(number));
-            self.remove_file(&identity_files::path(dir, number));
-        }
+        upkeep.unnamed.retain(|&number| {
+            let gone = self.remove_file(&self.segment_path(number));
+            !(self.remove_file(&identity_files::path(dir, number)) && gone)
+        });
     }
 
     /// Puts segments into the place of others in the view. The manifest is the caller's.
@@ -201,8 +198,7 @@ impl Store {
         upkeep: &mut Upkeep,
         manifest: &mut Manifest,
     ) -> Result<Vec<u64>, StorageError> {
-        let stale = upkeep.removed_since_rewrite * 4 > self.identity.len() as u64 + 1024;
-        let rewrite = stale || upkeep.renew_identity || manifest.identity.len() >= MAX_IDENTITY_FILES;
+        let rewrite = upkeep.renew_identity || manifest.identity.len() >= MAX_IDENTITY_FILES;
         let from = if rewrite { 0 } else { upkeep.persisted_order };
         if !rewrite && self.identity.next_order() == from {
             return Ok(Vec::new());
@@ -211,10 +207,7 @@ impl Store {
         let mark = identity_files::write(&*self.files, &self.options.dir, number, &self.identity, from)?;
         upkeep.persisted_order = mark;
         let old = if rewrite { std::mem::take(&mut manifest.identity) } else { Vec::new() };
-        if rewrite {
-            upkeep.removed_since_rewrite = 0;
-            upkeep.renew_identity = false;
-        }
+        upkeep.renew_identity &= !rewrite;
         manifest.identity.push(number);
         Ok(old)
     }
@@ -235,7 +228,7 @@ impl Store {
     /// Makes the definitions of the series that there are independent of the log.
     pub(crate) fn persist_definitions(&self, upkeep: &mut Upkeep) -> Result<(), StorageError> {
         let mut manifest = upkeep.manifest.clone();
-        let persisted = upkeep.persisted_order;
+        let before = (upkeep.persisted_order, upkeep.renew_identity);
         let committed = self.persist_series(upkeep, &mut manifest).and_then(|old| {
             if manifest != upkeep.manifest {
                 self.commit(upkeep, manifest)?;
@@ -245,7 +238,7 @@ impl Store {
         match committed {
             Ok(old) => self.remove_identity_files(&old),
             Err(error) => {
-                upkeep.persisted_order = persisted;
+                (upkeep.persisted_order, upkeep.renew_identity) = before;
                 return Err(error);
             }
         }
@@ -258,12 +251,14 @@ impl Store {
         }
     }
 
-    /// Removes a file that the manifest does not name; one that cannot be removed goes at the next start.
-    pub(crate) fn remove_file(&self, path: &std::path::Path) {
-        if let Err(error) = self.files.remove(path)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(file = %path.display(), %error, "a file that is no longer needed could not be removed");
+    /// Removes a file that the manifest does not name and says whether it is gone; if not, it goes at the next start.
+    pub(crate) fn remove_file(&self, path: &std::path::Path) -> bool {
+        match self.files.remove(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(file = %path.display(), %error, "a file that is no longer needed could not be removed");
+                false
+            }
+            _ => true,
         }
     }
 
@@ -284,7 +279,8 @@ impl Store {
     fn expire(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
         let from_ms = self.retained_from_ms(self.clock.now_ms());
         let view = self.view.load_full();
-        let outsized = self.outsized(&view.segments);
+        // What could not be removed is on its way out and still counted: nothing goes in its place.
+        let outsized = if upkeep.unnamed.is_empty() { self.outsized(&view.segments) } else { Vec::new() };
         let (expired, kept): (Vec<_>, Vec<_>) = view
             .segments
             .iter()
@@ -297,11 +293,18 @@ impl Store {
         manifest.segments = kept.iter().map(|segment| segment.number).collect();
         self.commit(upkeep, manifest)?;
         self.show_segments(kept);
-        for segment in &expired {
-            self.remove_file(&self.segment_path(segment.number));
-        }
+        self.remove_segments(upkeep, &expired);
         done.expired = expired.len() as u32;
         Ok(())
+    }
+
+    /// Removes the files of segments that the manifest does not name any more; what cannot be removed is tried again.
+    fn remove_segments(&self, upkeep: &mut Upkeep, segments: &[Arc<Segment>]) {
+        for segment in segments {
+            if !self.remove_file(&self.segment_path(segment.number)) {
+                upkeep.unnamed.push(segment.number);
+            }
+        }
     }
 
     /// The oldest segments, as many as must go for everything on disk to fit the bytes that are set.
@@ -350,7 +353,7 @@ impl Store {
         });
         let place = Places::segments(&self.options.dir);
         let opened = merged.and_then(|()| Segment::open(&self.files, &place, number, &self.budget));
-        let output = opened.inspect_err(|_| self.remove_file(&self.segment_path(number)))?;
+        let output = opened.inspect_err(|_| _ = self.remove_file(&self.segment_path(number)))?;
         self.replace_merged(upkeep, inputs, output)?;
         self.counters.merges.fetch_add(1, Relaxed);
         done.merged += inputs.len() as u32;
@@ -379,9 +382,7 @@ impl Store {
         manifest.segments = segments.iter().map(|segment| segment.number).collect();
         self.commit(upkeep, manifest)?;
         self.show_segments(segments);
-        for segment in inputs {
-            self.remove_file(&self.segment_path(segment.number));
-        }
+        self.remove_segments(upkeep, inputs);
         Ok(())
     }
 }

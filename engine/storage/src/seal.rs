@@ -145,7 +145,7 @@ impl Store {
         let is_removed = |id| removed.as_ref().is_some_and(|removed| removed.series.contains(id));
         self.swap_epochs(&view, &|series| !is_removed(series));
         let count = removed.as_ref().map_or(0, |removed| removed.series.len());
-        upkeep.count_removed(count);
+        upkeep.renew_identity |= count > 0;
         upkeep.pending = Some(cut);
         upkeep.epoch_began = self.clock.monotonic();
         self.counters.series_removed.fetch_add(count, Relaxed);
@@ -170,7 +170,7 @@ impl Store {
         let Some(cut) = upkeep.pending else { return Ok(()) };
         let view = self.view.load_full();
         let mut manifest = upkeep.manifest.clone();
-        let persisted = upkeep.persisted_order;
+        let before = (upkeep.persisted_order, upkeep.renew_identity);
         // Where the log fails, its files stay until it does not.
         if self.carry_over().is_ok() {
             manifest.log_floor = manifest.log_floor.max(cut.number);
@@ -185,7 +185,7 @@ impl Store {
             Ok(written) => written,
             Err(error) => {
                 // What was written is not named by the manifest and goes at the next start.
-                upkeep.persisted_order = persisted;
+                (upkeep.persisted_order, upkeep.renew_identity) = before;
                 return Err(error);
             }
         };
@@ -195,7 +195,9 @@ impl Store {
         upkeep.pending = None;
         self.log.cover(cut, upkeep.persisted_order);
         self.remove_identity_files(&old_identity);
-        self.raise_log_floor(upkeep, cut)?;
+        let raised = self.raise_log_floor(upkeep, cut);
+        upkeep.log_lags = upkeep.manifest.log_floor < cut.number;
+        raised?;
         done.wal_removed += self.log.remove_below(upkeep.manifest.log_floor)?;
         if sealed {
             self.counters.seals.fetch_add(1, Relaxed);
