@@ -126,6 +126,9 @@ fn merge_series(
 /// Streams of the inputs, in their order, that follow each other in one of the output.
 type StreamsKey = Vec<(u32, u32)>;
 
+/// Where the rows of each input's stream begin, and the times of all.
+type BasesAndTimes = (Vec<u32>, Vec<i64>);
+
 /// A stream of the output.
 #[derive(Clone)]
 struct Joined {
@@ -236,7 +239,7 @@ impl Merger {
     }
 
     /// The times of streams one after the other, and where those of each begin; `None` where one is damaged.
-    fn read_times(&mut self, key: &StreamsKey) -> Result<Option<(Vec<u32>, Vec<i64>)>, StorageError> {
+    fn read_times(&mut self, key: &StreamsKey) -> Result<Option<BasesAndTimes>, StorageError> {
         let mut times = Vec::new();
         let mut bases = Vec::new();
         for &(input, stream) in key {
