@@ -213,6 +213,7 @@ impl Store {
                 }
             }
             if rows.len() + late_rows.len() >= RECORD_BYTES {
+                self.newest_ms.fetch_max(newest, Relaxed);
                 self.write(rows, late_rows)?;
             }
         }

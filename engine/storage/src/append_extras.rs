@@ -68,7 +68,6 @@ impl Store {
         let entries = (0u32..).zip(histograms);
         let entries = entries.filter_map(|(index, sample)| Some((series_of(rows, sample.row)?, index)));
         let mut taken = Taken::new(view, self.layout);
-        let mut newest = i64::MIN;
         for shard in self.by_shard(entries).chunk_by(|a, b| a.0 == b.0) {
             let mut record = HistogramsWriter::default();
             let mut data = view.open[shard[0].0].data.lock();
@@ -87,7 +86,8 @@ impl Store {
                     Ok(written) => {
                         verdicts.histograms.written += 1;
                         if let Some(entry) = written {
-                            newest = newest.max(entry.timestamp_ms);
+                            // At once: what the log then fails to take is in the head all the same.
+                            self.newest_ms.fetch_max(entry.timestamp_ms, Relaxed);
                             record.push(&entry);
                         }
                     }
@@ -106,7 +106,6 @@ impl Store {
             data.recount();
             self.log_samples(record.take())?;
         }
-        self.newest_ms.fetch_max(newest, Relaxed);
         verdicts.histograms.refused.sort_by_key(|refused| refused.sample);
         Ok(())
     }
