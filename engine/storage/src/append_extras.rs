@@ -21,6 +21,8 @@ use crate::wal::tombstone_record::push_tombstone;
 
 /// A record is written once it is this long; one more entry never makes it too long for the reader.
 const RECORD_BYTES: usize = 4 << 20;
+/// One part in this many of the memory budget is what exemplars may take; metadata may take as much again.
+const ANNOTATION_SHARE: u64 = 16;
 
 /// What became of the rows of a batch.
 type Rows = [Result<Resolved, Refusal>];
@@ -212,6 +214,11 @@ impl Store {
         Ok(())
     }
 
+    /// Bytes that exemplars may take, and that metadata may take: they must not keep samples out.
+    pub(crate) fn annotation_room_bytes(&self) -> u64 {
+        self.budget.limit() / ANNOTATION_SHARE
+    }
+
     fn append_exemplars(
         &self,
         batch: &Batch<'_>,
@@ -225,6 +232,7 @@ impl Store {
         let mut record = ExemplarsWriter::default();
         let mut labels_of: Option<(u32, Arc<LabelBuf>)> = None;
         // Held until they are logged, so that the log has them in the order in which they were judged.
+        let room_bytes = self.annotation_room_bytes();
         let mut ring = self.exemplars.lock();
         for (index, exemplar) in (0u32..).zip(&batch.extras.exemplars) {
             if series_of(rows, exemplar.row).is_none() {
@@ -247,7 +255,7 @@ impl Store {
             let taken = match decoded {
                 Err(error) => Exemplar::Refused(error.into()),
                 Ok(()) if timestamp_ms > limits.max_ms => Exemplar::Refused(Refusal::TooFarInFuture),
-                Ok(()) => ring.push(&entry),
+                Ok(()) => ring.push(&entry, room_bytes),
             };
             match taken {
                 Exemplar::Written => {
@@ -272,8 +280,9 @@ impl Store {
 
     fn learn_families(&self, batch: &Batch<'_>) -> Result<(), String> {
         let mut body = BodyWriter::default();
+        let room_bytes = self.annotation_room_bytes();
         for metadata in &batch.extras.metadata {
-            if let Some(kept) = self.families.learn(metadata) {
+            if let Some(kept) = self.families.learn(metadata, room_bytes) {
                 push_metadata(&mut body, &kept);
             }
             if body.len() >= RECORD_BYTES {

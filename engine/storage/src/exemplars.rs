@@ -1,4 +1,5 @@
-//! Exemplars: one circular buffer for all series. It lives in memory and is filled again by replay.
+//! Exemplars: one circular buffer for all series, bounded in number and bytes. It lives in memory and is filled again by
+//! replay.
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -122,8 +123,8 @@ impl Exemplars {
     /// Bytes of memory held, about.
     pub(crate) fn bytes(&self) -> u64 {
         let ring = self.ring.lock();
-        let series = ring.series.len() * (size_of::<Newest>() + 2 * size_of::<LabelBuf>());
-        (ring.all.capacity() * size_of::<LogExemplar>() + series) as u64 + ring.label_bytes
+        let spare = ring.all.capacity() - ring.all.len();
+        ring.bytes_kept() + (spare * size_of::<LogExemplar>()) as u64
     }
 }
 
@@ -132,8 +133,8 @@ impl Ring {
         self.capacity > 0
     }
 
-    /// Judges an exemplar and takes it.
-    pub(crate) fn push(&mut self, exemplar: &LogExemplar) -> Taken {
+    /// Judges an exemplar and takes it; the oldest go until all that are kept fit into `room_bytes`.
+    pub(crate) fn push(&mut self, exemplar: &LogExemplar, room_bytes: u64) -> Taken {
         let chars = |text: &str| text.chars().count();
         let length: usize = exemplar.labels.iter().map(|(name, value)| chars(name) + chars(value)).sum();
         if length > MAX_EXEMPLAR_CHARS {
@@ -161,7 +162,16 @@ impl Ring {
             self.drop_oldest();
         }
         self.take(exemplar);
+        while self.bytes_kept() > room_bytes && !self.all.is_empty() {
+            self.drop_oldest();
+        }
         Taken::Written
+    }
+
+    /// Bytes of what is kept, without the room that the buffer has for more.
+    fn bytes_kept(&self) -> u64 {
+        let series = self.series.len() * (size_of::<Newest>() + 2 * size_of::<LabelBuf>());
+        (self.all.len() * size_of::<LogExemplar>() + series) as u64 + self.label_bytes
     }
 
     fn take(&mut self, exemplar: &LogExemplar) {
@@ -222,7 +232,7 @@ mod tests {
     fn the_oldest_goes_when_the_buffer_is_full() {
         let exemplars = Exemplars::new(2);
         for time in 1..=3 {
-            assert_eq!(exemplars.lock().push(&exemplar("a", time, 0.5)), Taken::Written);
+            assert_eq!(exemplars.lock().push(&exemplar("a", time, 0.5), u64::MAX), Taken::Written);
         }
         let found = exemplars.select(&[vec![]], i64::MIN, i64::MAX);
         let times: Vec<i64> = found[0].exemplars.iter().map(|e| e.timestamp_ms).collect();
@@ -231,27 +241,41 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_go_when_the_bytes_are_spent() {
+        let exemplars = Exemplars::new(100_000);
+        let room_bytes = 10_000;
+        for (series, time) in (0..1_000).zip(1..) {
+            let taken = exemplars.lock().push(&exemplar(&format!("series_{series}"), time, 0.5), room_bytes);
+            assert_eq!(taken, Taken::Written);
+            assert!(exemplars.lock().bytes_kept() <= room_bytes);
+        }
+        let found = exemplars.select(&[vec![]], 1_000, 1_000);
+        assert_eq!(found.len(), 1, "the newest stays");
+        assert!(exemplars.all().len() > 10);
+    }
+
+    #[test]
     fn order_is_judged_by_series_and_the_same_again_is_silent() {
         // prometheus/prometheus#13577: two series, of which one is behind, are both in order.
         let exemplars = Exemplars::new(10);
-        assert_eq!(exemplars.lock().push(&exemplar("a", 100, 0.5)), Taken::Written);
-        assert_eq!(exemplars.lock().push(&exemplar("b", 50, 0.5)), Taken::Written);
-        assert_eq!(exemplars.lock().push(&exemplar("a", 100, 0.5)), Taken::Duplicate);
-        assert_eq!(exemplars.lock().push(&exemplar("a", 100, 0.75)), Taken::Written);
+        assert_eq!(exemplars.lock().push(&exemplar("a", 100, 0.5), u64::MAX), Taken::Written);
+        assert_eq!(exemplars.lock().push(&exemplar("b", 50, 0.5), u64::MAX), Taken::Written);
+        assert_eq!(exemplars.lock().push(&exemplar("a", 100, 0.5), u64::MAX), Taken::Duplicate);
+        assert_eq!(exemplars.lock().push(&exemplar("a", 100, 0.75), u64::MAX), Taken::Written);
         let refused = Taken::Refused(Refusal::ExemplarOutOfOrder);
-        assert_eq!(exemplars.lock().push(&exemplar("a", 100, 0.25)), refused);
-        assert_eq!(exemplars.lock().push(&exemplar("a", 99, 0.5)), refused);
+        assert_eq!(exemplars.lock().push(&exemplar("a", 100, 0.25), u64::MAX), refused);
+        assert_eq!(exemplars.lock().push(&exemplar("a", 99, 0.5), u64::MAX), refused);
     }
 
     #[test]
     fn an_exemplar_older_than_the_one_it_would_evict_is_refused() {
         // prometheus/prometheus#19559: a sparse series sends its hours-old exemplar again and again.
         let exemplars = Exemplars::new(2);
-        exemplars.lock().push(&exemplar("sparse", 1, 0.5));
-        exemplars.lock().push(&exemplar("busy", 100, 0.5));
-        exemplars.lock().push(&exemplar("busy", 101, 0.5));
+        exemplars.lock().push(&exemplar("sparse", 1, 0.5), u64::MAX);
+        exemplars.lock().push(&exemplar("busy", 100, 0.5), u64::MAX);
+        exemplars.lock().push(&exemplar("busy", 101, 0.5), u64::MAX);
         let refused = Taken::Refused(Refusal::ExemplarOutOfOrder);
-        assert_eq!(exemplars.lock().push(&exemplar("sparse", 1, 0.5)), refused);
+        assert_eq!(exemplars.lock().push(&exemplar("sparse", 1, 0.5), u64::MAX), refused);
         let found = exemplars.select(&[vec![]], i64::MIN, i64::MAX);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].exemplars.len(), 2);
@@ -262,9 +286,9 @@ mod tests {
         let mut long = exemplar("a", 1, 0.5);
         long.labels = LabelBuf::from_pairs([("trace_id", "ü".repeat(MAX_EXEMPLAR_CHARS - 7))]);
         let exemplars = Exemplars::new(1);
-        assert_eq!(exemplars.lock().push(&long), Taken::Refused(Refusal::ExemplarLabels));
+        assert_eq!(exemplars.lock().push(&long, u64::MAX), Taken::Refused(Refusal::ExemplarLabels));
         long.labels = LabelBuf::from_pairs([("trace_id", "ü".repeat(MAX_EXEMPLAR_CHARS - 8))]);
-        assert_eq!(exemplars.lock().push(&long), Taken::Written);
+        assert_eq!(exemplars.lock().push(&long, u64::MAX), Taken::Written);
         exemplars.resize(0);
         assert!(exemplars.all().is_empty() && !exemplars.is_enabled());
         assert_eq!(exemplars.bytes(), 0);

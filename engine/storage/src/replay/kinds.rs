@@ -66,10 +66,11 @@ impl Replay<'_> {
 
     pub(super) fn exemplars(&mut self, body: &[u8]) -> Result<(), RecordError> {
         let exemplars = decode_exemplars(body).map_err(damaged)?;
+        let room_bytes = self.store.annotation_room_bytes();
         let mut ring = self.store.exemplars.lock();
         if ring.is_enabled() {
             for exemplar in &exemplars {
-                drop(ring.push(exemplar));
+                drop(ring.push(exemplar, room_bytes));
             }
         }
         Ok(())
@@ -77,7 +78,7 @@ impl Replay<'_> {
 
     pub(super) fn metadata(&mut self, body: &[u8]) -> Result<(), RecordError> {
         for metadata in decode_metadata(body).map_err(damaged)? {
-            self.store.families.learn(&metadata);
+            self.store.families.learn(&metadata, self.store.annotation_room_bytes());
         }
         Ok(())
     }
