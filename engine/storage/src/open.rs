@@ -132,11 +132,15 @@ fn remove_remains(files: &dyn Files, dir: &Path, manifest: &Manifest) -> Result<
         [(Places::segments(dir), &manifest.segments), (Places::identity(dir), &manifest.identity)]
     {
         for entry in files.list(&place).map_err(StorageError::io("list", &place))? {
-            if entry.name.parse().is_ok_and(|number: u64| live.contains(&number)) {
-                continue;
-            }
             let path = place.join(&entry.name);
-            files.remove(&path).map_err(StorageError::io("remove", &path))?;
+            let number = entry.name.parse::<u64>().ok().filter(|number| format!("{number:08}") == entry.name);
+            match number.filter(|_| !entry.is_dir) {
+                Some(number) if live.contains(&number) => {}
+                Some(_) => files.remove(&path).map_err(StorageError::io("remove", &path))?,
+                None => {
+                    tracing::warn!(file = %path.display(), "this is not one of the store's files; it is left alone")
+                }
+            }
         }
     }
     Ok(())

@@ -200,3 +200,20 @@ fn an_interrupted_series_is_read_with_its_gaps() {
     assert_eq!(samples_of(&store, 3), expected);
     assert_eq!(samples_of(&store, 1).len(), 200);
 }
+
+#[test]
+fn what_others_put_beside_the_files_of_the_store_is_left_alone() {
+    use metricsstore_vfs::Files;
+    let machine = Machine::new(1);
+    drop(machine.open());
+    for place in ["segments", "identity"] {
+        let place = std::path::Path::new(common::DIR).join(place);
+        machine.files.create_dir_all(&place.join("lost+found")).unwrap();
+        machine.files.create(&place.join("00000001.bak")).unwrap();
+    }
+    drop(machine.open());
+    for place in ["segments", "identity"] {
+        let names = machine.names(place);
+        assert!(names.contains(&"lost+found".into()) && names.contains(&"00000001.bak".into()), "{names:?}");
+    }
+}
