@@ -49,7 +49,7 @@ const CHANGES: [Change; 10] = [
         replace: "Ok(frame_crc(number, head.durable, head.kind, body) == head.crc || head.body_bytes > 0)",
         proof: Proof {
             target: "damage",
-            test: "a_flipped_byte_in_the_log_costs_at_most_the_rest_of_its_file",
+            test: "a_flipped_byte_in_definitions_that_only_the_log_has_changes_no_label",
         },
     },
     Change {
@@ -89,7 +89,7 @@ const CHANGES: [Change; 10] = [
         file: "storage/src/manifest.rs",
         find: "    files.sync_dir(dir).map_err(StorageError::io(\"sync\", dir))\n",
         replace: "    Ok(())\n",
-        proof: FAULTS,
+        proof: MODEL,
     },
     Change {
         name: "remove the log before the manifest is written",

@@ -249,6 +249,27 @@ fn a_flipped_byte_in_the_definitions_never_gives_a_series_to_another() {
 }
 
 #[test]
+fn a_flipped_byte_in_definitions_that_only_the_log_has_changes_no_label() {
+    let machine = Machine::new(1);
+    let rows: Vec<(u32, i64, f64)> = (0..6).map(|number| (number, NOW_MS, f64::from(number))).collect();
+    let store = machine.open();
+    append(&store, &rows, Acknowledge::Durable).unwrap();
+    let expected = read_all(&store);
+    // A start writes them to an identity file.
+    drop(store);
+    let file =
+        machine.names("wal").into_iter().map(|name| Path::new(DIR).join("wal").join(name)).next().unwrap();
+    for at in 0..machine.files.read(&file, 1 << 30).unwrap().len() {
+        let files = copy_with(&machine.files, &file, |bytes| bytes[at] ^= 0x10);
+        let store = Machine { files, ..Machine::new(1) }.open();
+        // Reading them panics where the number or the name of a series is not what it was.
+        assert!(is_part_of(&read_all(&store), &expected), "byte {at}: something else was read than written");
+        let jobs = store.label_values("job", &[], i64::MIN, i64::MAX, 100).unwrap().items;
+        assert!(jobs.iter().all(|job| ["j0", "j1", "j2"].contains(&job.as_str())), "byte {at}: {jobs:?}");
+    }
+}
+
+#[test]
 fn ids_of_lost_definitions_are_not_read_as_the_series_that_get_them() {
     let (machine, _) = machine_with_data();
     let file = only_file(&machine, "identity");
