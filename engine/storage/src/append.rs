@@ -24,12 +24,16 @@ pub(crate) struct Scratch {
     resolved: Vec<Result<Resolved, Refusal>>,
     rows: RowsEncoder,
     late_rows: RowsEncoder,
+    /// Indexes of float samples with a start timestamp that were there already.
+    duplicates: Vec<u32>,
 }
 
 impl Scratch {
     /// Bytes of memory held.
     pub(crate) fn bytes(&self) -> usize {
-        self.resolved.capacity() * size_of::<Result<Resolved, Refusal>>() + self.record_bytes()
+        self.resolved.capacity() * size_of::<Result<Resolved, Refusal>>()
+            + self.duplicates.capacity() * size_of::<u32>()
+            + self.record_bytes()
     }
 
     fn record_bytes(&self) -> usize {
@@ -47,6 +51,7 @@ impl Store {
             resolved: Vec::new(),
             rows: RowsEncoder::new(self.layout),
             late_rows: RowsEncoder::new(self.layout),
+            duplicates: Vec::new(),
         });
         let result = self.append_with(batch, acknowledge, &mut scratch);
         if scratch.record_bytes() <= KEPT_RECORD_BYTES {
@@ -122,6 +127,7 @@ impl Store {
             }
         }
         let limits = self.limits();
+        scratch.duplicates.clear();
         let view = self.view.load();
         let mut taken = Taken::new(&view, self.layout);
         while shards != 0 {
@@ -132,7 +138,8 @@ impl Store {
         }
         verdicts.refused.sort_by_key(|refused| (refused.row, refused.sample));
         if !batch.extras.is_empty() {
-            self.append_extras(batch, &scratch.resolved, limits, &view, &mut verdicts)?;
+            let Scratch { resolved, duplicates, .. } = scratch;
+            self.append_extras(batch, resolved, duplicates, limits, &view, &mut verdicts)?;
         }
         Ok(verdicts)
     }
@@ -175,7 +182,7 @@ impl Store {
         scratch: &mut Scratch,
         verdicts: &mut Verdicts,
     ) -> Result<(), String> {
-        let Scratch { resolved, rows, late_rows } = scratch;
+        let Scratch { resolved, rows, late_rows, duplicates } = scratch;
         rows.clear();
         late_rows.clear();
         let mut newest = i64::MIN;
@@ -205,6 +212,8 @@ impl Store {
                         if let Some(record) = record {
                             newest = newest.max(timestamp_ms);
                             record.push(sample);
+                        } else if !batch.extras.starts_ms.is_empty() {
+                            duplicates.push(index);
                         }
                     }
                     Err(refusal) => {

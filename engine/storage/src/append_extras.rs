@@ -35,17 +35,18 @@ fn series_of(rows: &Rows, row: u32) -> Option<SeriesId> {
 }
 
 impl Store {
-    /// Judges, takes and logs the extras of a batch, whose float samples are in already.
+    /// Judges, takes and logs the extras of a batch, whose float samples are in already; `duplicates` were before.
     pub(crate) fn append_extras(
         &self,
         batch: &Batch<'_>,
         rows: &Rows,
+        duplicates: &[u32],
         limits: Limits,
         view: &View,
         verdicts: &mut Verdicts,
     ) -> Result<(), String> {
-        self.append_histograms(batch, rows, limits, view, verdicts)?;
-        self.append_starts(batch, rows, view, verdicts)?;
+        let same_histograms = self.append_histograms(batch, rows, limits, view, verdicts)?;
+        self.append_starts(batch, rows, (duplicates, &same_histograms), view, verdicts)?;
         self.append_exemplars(batch, rows, limits, verdicts)?;
         self.learn_families(batch)
     }
@@ -58,6 +59,7 @@ impl Store {
         all
     }
 
+    /// Returns the indexes of those that were there already.
     fn append_histograms(
         &self,
         batch: &Batch<'_>,
@@ -65,11 +67,12 @@ impl Store {
         limits: Limits,
         view: &View,
         verdicts: &mut Verdicts,
-    ) -> Result<(), String> {
+    ) -> Result<Vec<u32>, String> {
         let histograms = &batch.extras.histograms;
         let entries = (0u32..).zip(histograms);
         let entries = entries.filter_map(|(index, sample)| Some((series_of(rows, sample.row)?, index)));
         let mut taken = Taken::new(view, self.layout);
+        let mut duplicates = Vec::new();
         for shard in self.by_shard(entries).chunk_by(|a, b| a.0 == b.0) {
             let mut record = HistogramsWriter::default();
             let mut data = view.open[shard[0].0].data.lock();
@@ -91,6 +94,8 @@ impl Store {
                             // At once: what the log then fails to take is in the head all the same.
                             self.newest_ms.fetch_max(entry.timestamp_ms, Relaxed);
                             record.push(&entry);
+                        } else {
+                            duplicates.push(index);
                         }
                     }
                     Err(refusal) => {
@@ -109,7 +114,7 @@ impl Store {
             self.log_samples(record.take())?;
         }
         verdicts.histograms.refused.sort_by_key(|refused| refused.sample);
-        Ok(())
+        Ok(duplicates)
     }
 
     fn log_samples(&self, body: BodyWriter) -> Result<(), String> {
@@ -165,44 +170,54 @@ impl Store {
     }
 
     /// Start timestamps of the samples that are in. One that is not before its sample says nothing and is left out in
-    /// silence (cortexproject/cortex#7060).
+    /// silence (cortexproject/cortex#7060). One of a duplicate, of the float samples or the histograms, is taken only
+    /// where a crash may have come between the sample and it: a sender that repeats itself adds nothing.
     fn append_starts(
         &self,
         batch: &Batch<'_>,
         rows: &Rows,
+        duplicates: (&[u32], &[u32]),
         view: &View,
         verdicts: &Verdicts,
     ) -> Result<(), String> {
-        let mut starts: Vec<LogStart> = Vec::new();
-        let mut push = |series: Option<SeriesId>, timestamp_ms, start_ms| {
+        let mut starts: Vec<(LogStart, bool)> = Vec::new();
+        let mut push = |series: Option<SeriesId>, timestamp_ms, start_ms, is_duplicate| {
             if let Some(series) = series.filter(|_| start_ms != 0 && start_ms < timestamp_ms) {
-                starts.push(LogStart { series: series.0, timestamp_ms, start_ms });
+                starts.push((LogStart { series: series.0, timestamp_ms, start_ms }, is_duplicate));
             }
         };
         if !batch.extras.starts_ms.is_empty() {
             let refused: HashSet<u32> =
                 verdicts.refused.iter().filter_map(|refused| refused.sample).collect();
+            let same_floats: HashSet<u32> = duplicates.0.iter().copied().collect();
             for (row, range) in (0u32..).zip(batch.rows.iter().map(|row| row.samples.clone())) {
                 for index in range.filter(|index| !refused.contains(index)) {
                     let start_ms = batch.extras.starts_ms.get(index as usize).copied().unwrap_or(0);
-                    push(series_of(rows, row), batch.samples[index as usize].timestamp_ms, start_ms);
+                    let timestamp_ms = batch.samples[index as usize].timestamp_ms;
+                    push(series_of(rows, row), timestamp_ms, start_ms, same_floats.contains(&index));
                 }
             }
         }
         let refused: HashSet<u32> =
             verdicts.histograms.refused.iter().filter_map(|refused| refused.sample).collect();
+        let same_histograms: HashSet<u32> = duplicates.1.iter().copied().collect();
         for (index, sample) in (0u32..).zip(&batch.extras.histograms) {
             if !refused.contains(&index) {
-                push(series_of(rows, sample.row), sample.timestamp_ms, sample.start_ms);
+                let is_duplicate = same_histograms.contains(&index);
+                push(series_of(rows, sample.row), sample.timestamp_ms, sample.start_ms, is_duplicate);
             }
         }
-        let entries = (0u32..).zip(&starts).map(|(index, start)| (SeriesId(start.series), index));
+        let entries = (0u32..).zip(&starts).map(|(index, (start, _))| (SeriesId(start.series), index));
         for shard in self.by_shard(entries).chunk_by(|a, b| a.0 == b.0) {
             let mut record = StartsWriter::default();
             let mut data = view.open[shard[0].0].data.lock();
             for &(_, series, index) in shard {
-                let start = starts[index as usize];
-                data.kinds.push_start(self.layout.local(series.0), start.timestamp_ms, start.start_ms);
+                let (start, is_duplicate) = starts[index as usize];
+                let local = self.layout.local(series.0);
+                if is_duplicate && !data.lacks_start(local, start.timestamp_ms) {
+                    continue;
+                }
+                data.kinds.push_start(local, start.timestamp_ms, start.start_ms);
                 record.push(start);
                 if record.body().len() >= RECORD_BYTES {
                     self.log_body(record::START_TIMESTAMPS, record.take())?;

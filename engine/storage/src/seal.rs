@@ -25,6 +25,9 @@ const SEAL_BYTES_PER_SERIES: u64 = 64;
 pub(crate) const SEAL_AFTER: Duration = Duration::from_mins(30);
 /// A head whose data span a long time is sealed once it has this share of the payload of a full one.
 const SEAL_SPAN_SHARE: u64 = 4;
+/// A log is written anew without samples to seal, too, once it has grown by so much since the last seal: what else it
+/// took, exemplars above all, must not fill the disk.
+const SEAL_LOG_BYTES: u64 = 64 << 20;
 /// Below so much payload, and below this share of the budget, sealing relieves no pressure: it would only make many
 /// small segments.
 const SEAL_EARLY_BYTES: u64 = 256 << 10;
@@ -55,7 +58,7 @@ impl Store {
     fn is_seal_due(&self, upkeep: &Upkeep) -> bool {
         let head = self.head_figures();
         if head.samples == 0 {
-            return false;
+            return self.log_growth(upkeep) >= SEAL_LOG_BYTES;
         }
         let full = SEAL_BYTES.max(SEAL_BYTES_PER_SERIES * self.identity.len() as u64);
         let age = self.clock.monotonic().saturating_sub(upkeep.epoch_began);
@@ -67,8 +70,14 @@ impl Store {
     }
 
     /// Whether sealing shortens a log that takes space which is short.
-    fn frees_disk(&self) -> bool {
-        self.ladder.disk.wants_seal(self.log.figures().1) && self.head_figures().samples > 0
+    fn frees_disk(&self, upkeep: &Upkeep) -> bool {
+        let worthwhile = || self.head_figures().samples > 0 || self.log_growth(upkeep) >= SEAL_EARLY_BYTES;
+        self.ladder.disk.wants_seal(self.log.figures().1) && worthwhile()
+    }
+
+    /// Bytes of the log beyond those that the last seal left.
+    fn log_growth(&self, upkeep: &Upkeep) -> u64 {
+        self.log.figures().1.saturating_sub(upkeep.log_bytes_sealed)
     }
 
     pub(crate) fn seal_when_due(
@@ -77,7 +86,11 @@ impl Store {
         done: &mut Maintenance,
     ) -> Result<(), StorageError> {
         let has_failed = upkeep.pending.is_some() || self.log.broken().is_some();
-        if has_failed || self.is_seal_due(upkeep) || self.frees_disk() || self.is_idle_removal_due(upkeep) {
+        if has_failed
+            || self.is_seal_due(upkeep)
+            || self.frees_disk(upkeep)
+            || self.is_idle_removal_due(upkeep)
+        {
             self.seal(upkeep, done)?;
         }
         Ok(())
@@ -109,7 +122,7 @@ impl Store {
     /// come.
     pub(crate) fn seal_during_replay(&self, number: u64) -> Result<(), StorageError> {
         let mut upkeep = self.upkeep.lock();
-        if !self.is_seal_due(&upkeep) {
+        if self.head_figures().samples == 0 || !self.is_seal_due(&upkeep) {
             return Ok(());
         }
         self.watch_disk();
@@ -199,6 +212,7 @@ impl Store {
         upkeep.log_lags = upkeep.manifest.log_floor < cut.number;
         raised?;
         done.wal_removed += self.log.remove_below(upkeep.manifest.log_floor)?;
+        upkeep.log_bytes_sealed = self.log.figures().1;
         if sealed {
             self.counters.seals.fetch_add(1, Relaxed);
             done.sealed = true;

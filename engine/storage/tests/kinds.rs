@@ -420,6 +420,40 @@ fn a_start_that_is_not_before_its_sample_is_ignored_without_a_word() {
 }
 
 #[test]
+fn samples_that_are_sent_again_and_again_add_nothing_to_head_and_log() {
+    let machine = Machine::new(1);
+    let store = machine.open();
+    let batch = || {
+        [
+            (1, NOW_MS, NOW_MS - 10, Said::Float(1.0)),
+            (1, NOW_MS + 1, NOW_MS - 9, Said::Float(2.0)),
+            (2, NOW_MS, NOW_MS - 8, Said::Histogram(integer(1, ResetHint::Unknown))),
+            (2, NOW_MS + 1, NOW_MS - 7, Said::Histogram(integer(2, ResetHint::Unknown))),
+        ]
+    };
+    let figures = || (store.stats().wal_bytes, store.stats().head_samples);
+    append(&store, &batch());
+    let (contents, before) = (read(&store), figures());
+    assert_eq!(append(&store, &batch()).refused, []);
+    assert_eq!(figures(), before, "what is in the head");
+    seal(&machine, &store);
+    let before = figures();
+    assert_eq!(append(&store, &batch()).refused, []);
+    assert_eq!(figures(), before, "what is sealed");
+    assert_eq!(read(&store), contents);
+}
+
+#[test]
+fn a_start_that_comes_with_the_same_sample_later_is_taken() {
+    // As after a crash that left the sample and not its start.
+    let machine = Machine::new(1);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 0, Said::Float(1.0)), (1, NOW_MS + 1, 0, Said::Float(1.0))]);
+    append(&store, &[(1, NOW_MS, NOW_MS - 1, Said::Float(1.0))]);
+    assert_eq!(read(&store)[&1][&NOW_MS], Got::Float(1.0f64.to_bits(), NOW_MS - 1));
+}
+
+#[test]
 fn exemplars_and_metadata_survive_crashes_and_the_removal_of_the_log() {
     let mut machine = Machine::new(2);
     machine.options.max_exemplars = 3;

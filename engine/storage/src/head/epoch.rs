@@ -438,6 +438,13 @@ impl EpochData {
         used.fold((0, 0), |(all, single), followers| (all + 1, single + u64::from(followers == 1)))
     }
 
+    /// Whether there is a sample at this time, but no start timestamp of it.
+    pub(crate) fn lacks_start(&self, local: u32, timestamp_ms: i64) -> bool {
+        !self.kinds.has_start(local, timestamp_ms)
+            && (self.value_at(local, timestamp_ms).is_some()
+                || self.histogram_at(local, timestamp_ms).is_some())
+    }
+
     /// Calls `visit` with column, stream and rows of every piece of a series: what is in order from the newest to the
     /// oldest, then what is late.
     fn visit_pieces(&self, local: u32, mut visit: impl FnMut(&Column, u32, Range<u32>)) {

@@ -92,6 +92,15 @@ impl Kinds {
         self.size.add(before, column.size());
     }
 
+    /// Whether a sample at this time has a start timestamp.
+    pub(crate) fn has_start(&self, local: u32, timestamp_ms: i64) -> bool {
+        let Some(column) = self.column(Kind::Starts, local) else { return false };
+        let mut found = false;
+        let decoded = decode_starts(&column.payload, column.entries, |time, _| found |= time == timestamp_ms);
+        debug_assert!(decoded.is_ok());
+        found
+    }
+
     /// A copy of the column of a series; `None` where there is nothing in it.
     pub(crate) fn column(&self, kind: Kind, local: u32) -> Option<KindColumn> {
         match kind {
