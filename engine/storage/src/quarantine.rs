@@ -11,12 +11,14 @@ use crate::sync::atomic::Ordering::Relaxed;
 
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Counts a damaged file and keeps a copy of it. That the copy fails is logged and changes nothing.
-pub(crate) fn copy(files: &dyn Files, dir: &Path, path: &Path, counters: &Counters) {
+/// Counts a damaged file, keeps a copy of it and says whether there is one. That the copy fails is logged.
+pub(crate) fn copy(files: &dyn Files, dir: &Path, path: &Path, counters: &Counters) -> bool {
     counters.quarantined.fetch_add(1, Relaxed);
-    if let Err(error) = try_copy(files, dir, path) {
+    let copied = try_copy(files, dir, path);
+    if let Err(error) = &copied {
         tracing::warn!(file = %path.display(), %error, "no copy of a damaged file could be kept");
     }
+    copied.is_ok()
 }
 
 /// Counts a damaged file and moves it, so that nothing deletes it.
@@ -27,8 +29,12 @@ pub(crate) fn move_aside(
     counters: &Counters,
 ) -> Result<(), StorageError> {
     counters.quarantined.fetch_add(1, Relaxed);
-    let target = target(dir, path);
-    files.rename(path, &target).map_err(StorageError::io("move", path))?;
+    rename(files, dir, path)
+}
+
+/// Moves a file into the quarantine, where nothing deletes it.
+pub(crate) fn rename(files: &dyn Files, dir: &Path, path: &Path) -> Result<(), StorageError> {
+    files.rename(path, &target(dir, path)).map_err(StorageError::io("move", path))?;
     let quarantine = Places::quarantine(dir);
     files.sync_dir(&quarantine).map_err(StorageError::io("sync", &quarantine))
 }

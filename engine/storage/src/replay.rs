@@ -146,12 +146,16 @@ impl Replay<'_> {
         tracing::error!(file = %file.display(), offset, what, "a part of a log file is lost");
         if !self.damaged_files.contains(&number) {
             self.damaged_files.push(number);
-            self.keep(&file);
+            self.keep(number, &file);
         }
     }
 
-    fn keep(&self, file: &Path) {
-        quarantine::copy(&*self.store.files, &self.store.options.dir, file, &self.store.counters);
+    /// Keeps a copy of a file; without one, the file itself goes to quarantine when the log is done with it.
+    fn keep(&self, number: u64, file: &Path) {
+        let store = self.store;
+        if !quarantine::copy(&*store.files, &store.options.dir, file, &store.counters) {
+            store.log.set_aside(number);
+        }
     }
 
     /// Applies one record; one that makes no sense is lost, and nothing else.

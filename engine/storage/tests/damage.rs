@@ -11,7 +11,7 @@ use metricsstore_budget::Grant;
 use metricsstore_model::Acknowledge;
 use metricsstore_model::read::{ReadError, Selection, Source};
 use metricsstore_vfs::Files;
-use metricsstore_vfs::sim::SimFiles;
+use metricsstore_vfs::sim::{Call, Fault, SimFiles};
 
 /// A copy of all files, one byte of one of them changed or the file cut there.
 fn copy_with(files: &SimFiles, damaged: &Path, change: impl Fn(&mut Vec<u8>)) -> SimFiles {
@@ -171,6 +171,30 @@ fn a_flipped_byte_in_the_log_costs_its_record() {
             assert_eq!(quarantined, u64::from(in_header || record < 5), "byte {at} bit {bit}");
         }
     }
+}
+
+#[test]
+fn a_damaged_log_file_that_cannot_be_copied_is_moved_aside_when_it_is_done_with() {
+    let (mut machine, expected) = machine_with_data();
+    let file = only_file(&machine, "wal");
+    // In the first record of rows.
+    let damaged = copy_with(&machine.files, &file, |bytes| {
+        let at = record_ends(bytes)[0] - 1;
+        bytes[at] ^= 1;
+    });
+    machine.files = damaged;
+    let bytes = machine.files.read(&file, 1 << 30).unwrap();
+    machine.files.fail_when(Fault::Io, |call, path| {
+        call == Call::HardLink || call == Call::Create && path.to_string_lossy().contains("quarantine")
+    });
+    let store = machine.open();
+    assert!(is_part_of(&read_all(&store), &expected));
+    assert!(store.stats().quarantined > 0);
+    let aside = Path::new(DIR)
+        .join("quarantine")
+        .join(format!("wal-{}", file.file_name().unwrap().to_string_lossy()));
+    assert_eq!(machine.files.read(&aside, 1 << 30).unwrap(), bytes);
+    assert!(!machine.files.exists(&file).unwrap());
 }
 
 #[test]

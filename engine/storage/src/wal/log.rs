@@ -1,5 +1,5 @@
 //! The writer: appends frames in the order of its lock, and one sync for everyone who waits (leader and followers).
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use metricsstore_vfs::{File, Files};
 
 use super::record;
 use super::{FRAME_BYTES, HEADER_BYTES, MAX_BODY_BYTES, fill_frame, header, segment_path};
-use crate::StorageError;
 use crate::error::is_full_disk;
 use crate::identity::Identity;
 use crate::sync::{Condvar, Mutex};
+use crate::{StorageError, quarantine};
 
 /// Series whose definitions go into one record.
 const DEFINITIONS_PER_RECORD: usize = 4096;
@@ -59,6 +59,8 @@ struct State {
     retired: Vec<(Position, Arc<dyn File>)>,
     /// Lengths of all files that exist.
     lengths: BTreeMap<u64, u64>,
+    /// Damaged files of which there is no copy: they are not removed but moved to quarantine.
+    aside: BTreeSet<u64>,
     /// Where the file begins.
     file_start: Position,
     written: Position,
@@ -109,6 +111,7 @@ impl Log {
             next_number,
             retired: Vec::new(),
             lengths: existing.iter().copied().collect(),
+            aside: BTreeSet::new(),
             file_start: 0,
             written: 0,
             synced: 0,
@@ -353,18 +356,29 @@ impl Log {
         state.broken.is_some() && state.out_of_space
     }
 
-    /// Removes the files below `floor`; returns how many went.
+    /// Says that a file is damaged and that there is no copy of it.
+    pub(crate) fn set_aside(&self, number: u64) {
+        self.state.lock().aside.insert(number);
+    }
+
+    /// Removes the files below `floor`, or moves them to quarantine; returns how many went.
     pub(crate) fn remove_below(&self, floor: u64) -> Result<u32, StorageError> {
         let below: Vec<u64> = self.state.lock().lengths.range(..floor).map(|(&number, _)| number).collect();
         let mut removed = 0;
         for number in below {
             let path = segment_path(&self.dir, number);
-            match self.files.remove(&path) {
-                Ok(()) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(StorageError::io("remove", &path)(error)),
+            let is_aside = self.state.lock().aside.contains(&number);
+            let gone = match self.dir.parent().filter(|_| is_aside) {
+                Some(data_dir) => quarantine::rename(&*self.files, data_dir, &path),
+                None => self.files.remove(&path).map_err(StorageError::io("remove", &path)),
+            };
+            match gone {
+                Err(StorageError::Io { error, .. }) if error.kind() == std::io::ErrorKind::NotFound => {}
+                gone => gone?,
             }
-            self.state.lock().lengths.remove(&number);
+            let mut state = self.state.lock();
+            state.lengths.remove(&number);
+            state.aside.remove(&number);
             removed += 1;
         }
         Ok(removed)
