@@ -161,8 +161,13 @@ impl Store {
             Places::quarantine(dir),
             dir.clone(),
         ];
-        let entries = places.iter().filter_map(|place| self.files.list(place).ok()).flatten();
-        self.counters.disk_bytes.store(entries.map(|entry| entry.len).sum(), Relaxed);
+        let bytes = places.iter().map(|place| self.bytes_in(place)).sum();
+        self.counters.disk_bytes.store(bytes, Relaxed);
+    }
+
+    /// Bytes of the files in a directory; none where it cannot be listed.
+    fn bytes_in(&self, place: &std::path::Path) -> u64 {
+        self.files.list(place).map_or(0, |entries| entries.iter().map(|entry| entry.len).sum())
     }
 
     /// Writes a changed manifest, then makes it the present one.
@@ -310,10 +315,13 @@ impl Store {
         }
     }
 
-    /// The oldest segments, as many as must go for everything on disk to fit the bytes that are set.
+    /// The oldest segments, as many as must go for everything on disk to fit the bytes that are set. What is in
+    /// quarantine does not count: good samples must not go for damaged files, which nobody but the operator removes.
     fn outsized(&self, segments: &[Arc<Segment>]) -> Vec<u64> {
         let Some(limit) = self.options.retention_bytes else { return Vec::new() };
-        let mut excess = self.counters.disk_bytes.load(Relaxed).saturating_sub(limit);
+        let aside = self.bytes_in(&Places::quarantine(&self.options.dir));
+        let counted = self.counters.disk_bytes.load(Relaxed).saturating_sub(aside);
+        let mut excess = counted.saturating_sub(limit);
         let mut by_age: Vec<&Arc<Segment>> = segments.iter().collect();
         by_age.sort_by_key(|segment| segment.max_ms);
         let mut outsized = Vec::new();

@@ -21,7 +21,8 @@ pub struct StoreOptions {
     pub shards: usize,
     /// How long samples are kept, by the wall clock; `None` keeps everything.
     pub retention_ms: Option<i64>,
-    /// Bytes that everything in the data directory may take; above it the oldest segments go. `None`: no bound.
+    /// Bytes that everything in the data directory may take, except for damaged files in quarantine; above it the
+    /// oldest segments go. `None`: no bound.
     pub retention_bytes: Option<u64>,
     /// How far behind the newest sample of the store a sample is accepted that is older than its series' newest, or
     /// too far behind to be in order; 0 accepts none. Exact duplicates succeed whatever the window.

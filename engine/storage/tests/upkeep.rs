@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 mod common;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use metricsstore_budget::{Budget, Grant, Level, Part};
 use metricsstore_model::read::{ReadError, Selection, Source};
 use metricsstore_model::{Acknowledge, AppendError, LabelBuf, Refusal};
 use metricsstore_storage::{Progress, ReadOnly, StorageError, Store, StoreOptions};
+use metricsstore_vfs::Files;
 use metricsstore_vfs::real::RealFiles;
 use metricsstore_vfs::sim::{Call, Fault, SimClock};
 
@@ -174,6 +176,22 @@ fn retention_by_bytes_counts_everything_and_removes_the_oldest_segments_first() 
     assert!(store.stats().disk_bytes <= limit, "{} of {limit}", store.stats().disk_bytes);
     assert_eq!(samples_of(&store, 0), [], "the oldest went");
     assert_eq!(samples_of(&store, 2), [(NOW_MS + 2 * HOUR_MS, 1.0)], "the newest stayed");
+}
+
+#[test]
+fn damaged_files_in_quarantine_drive_out_no_good_segments() {
+    let mut machine = Machine::new(1);
+    machine.options.retention_bytes = Some(1 << 20);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap();
+    seal(&machine, &store);
+    let file = machine.files.create(Path::new("/data/quarantine/segments-00000099")).unwrap();
+    file.append(&vec![0; 2 << 20]).unwrap();
+    for _ in 0..3 {
+        assert_eq!(store.maintain().unwrap().expired, 0);
+    }
+    assert!(store.stats().disk_bytes > 2 << 20, "it is shown");
+    assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0)]);
 }
 
 #[test]
