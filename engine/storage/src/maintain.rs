@@ -27,6 +27,8 @@ const RETRY_AT_MOST: Duration = Duration::from_mins(5);
 pub(crate) struct Upkeep {
     /// As it stands in the file.
     pub(crate) manifest: Manifest,
+    /// Whether both slots of the file say so. Before, the older one may be needed: no file that it names is removed.
+    pub(crate) settled: bool,
     /// Series created before this mark stand in identity files.
     pub(crate) persisted_order: u64,
     /// When the open epochs began, in monotonic time.
@@ -74,11 +76,12 @@ impl Retry {
 }
 
 impl Upkeep {
-    pub(crate) fn new(manifest: Manifest, persisted_order: u64, now: Duration) -> Upkeep {
+    pub(crate) fn new(manifest: Manifest, settled: bool, persisted_order: u64, now: Duration) -> Upkeep {
         let next_file = manifest.next_file;
         let next_generation = manifest.generation + 1;
         Upkeep {
             manifest,
+            settled,
             persisted_order,
             epoch_began: now,
             pending: None,
@@ -120,7 +123,8 @@ impl Store {
         });
         let merged = self.merge_when_due(&mut upkeep, &mut done);
         // What could not be removed after a seal is tried again, and an error until it is gone.
-        let covered = self.log.remove_below(upkeep.manifest.log_floor);
+        let floor = if upkeep.settled { upkeep.manifest.log_floor } else { 0 };
+        let covered = self.log.remove_below(floor);
         self.remove_remains(&mut upkeep);
         self.watch_disk();
         self.count_disk();
@@ -178,6 +182,7 @@ impl Store {
         let named = [&manifest.segments, &manifest.identity];
         upkeep.unnamed.retain(|number| !named.iter().any(|numbers| numbers.contains(number)));
         upkeep.manifest = manifest;
+        upkeep.settled = true;
         Ok(())
     }
 

@@ -77,7 +77,7 @@ pub(crate) fn open(
         log,
         view: ArcSwap::from_pointee(view),
         gate: RwLock::new(()),
-        upkeep: Mutex::new(Upkeep::new(manifest, persisted_order, now)),
+        upkeep: Mutex::new(Upkeep::new(manifest, settled, persisted_order, now)),
         counters,
         scratches: Mutex::new(Vec::new()),
         newest_ms: AtomicI64::new(i64::MIN),
@@ -93,10 +93,9 @@ pub(crate) fn open(
     store.watch_disk();
     if !all_defined {
         store.drop_undefined_series()?;
-        settled = true;
     }
     store.remember_sealed()?;
-    store.replay(&existing, settled, progress)?;
+    store.replay(&existing, progress)?;
     progress.done();
     Ok(store)
 }

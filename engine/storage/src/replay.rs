@@ -41,13 +41,11 @@ struct Replay<'s> {
 impl Store {
     /// Replays the files from the floor on and removes those below where nothing can need them, then begins the file
     /// for what comes.
-    pub(crate) fn replay(
-        &self,
-        existing: &[(u64, u64)],
-        settled: bool,
-        progress: &Progress,
-    ) -> Result<(), StorageError> {
-        let floor = self.upkeep.lock().manifest.log_floor;
+    pub(crate) fn replay(&self, existing: &[(u64, u64)], progress: &Progress) -> Result<(), StorageError> {
+        let (floor, settled) = {
+            let upkeep = self.upkeep.lock();
+            (upkeep.manifest.log_floor, upkeep.settled)
+        };
         let numbers: Vec<u64> = existing.iter().map(|&(number, _)| number).filter(|&n| n >= floor).collect();
         progress.begin(numbers.first().copied().unwrap_or(floor), numbers.last().copied().unwrap_or(floor));
         let missing = self.count_missing(floor, &numbers);

@@ -143,6 +143,32 @@ fn a_store_starts_on_a_full_disk_answers_and_takes_writes_when_there_is_space() 
 }
 
 #[test]
+fn nothing_that_the_older_slot_of_the_manifest_needs_is_removed_while_the_slots_differ() {
+    let mut machine = Machine::on_a_small_volume(1);
+    let store = machine.open();
+    append(&store, &[(1, NOW_MS, 1.0)], DURABLE).unwrap();
+    machine.clock.advance(Duration::from_mins(30));
+    assert!(store.maintain().unwrap().sealed);
+    append(&store, &[(1, NOW_MS + 1, 2.0)], DURABLE).unwrap();
+    let first = machine.names("wal");
+    machine.clock.advance(Duration::from_mins(30));
+    machine.files.fail_when(Fault::Io, |call, path| {
+        call == Call::Rename && path.to_string_lossy().contains("manifest-2")
+    });
+    assert!(store.maintain().is_err());
+    drop(store);
+    machine.files = machine.files.kill();
+    machine.files.remove(Path::new("/data/reserve")).unwrap();
+    machine.leave(0);
+    let store = machine.open();
+    for _ in 0..3 {
+        _ = store.maintain();
+        assert!(machine.names("wal").starts_with(&first), "{:?} {first:?}", machine.names("wal"));
+    }
+    assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0), (NOW_MS + 1, 2.0)]);
+}
+
+#[test]
 fn a_start_on_a_full_disk_with_the_reserve_in_place_seals_with_it() {
     let mut machine = Machine::on_a_small_volume(1);
     let store = machine.open();
