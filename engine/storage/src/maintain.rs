@@ -142,7 +142,8 @@ impl Store {
         drop(self.gate.write());
         let idle =
             self.head_figures().samples == 0 && upkeep.pending.is_none() && self.log.broken().is_none();
-        if idle {
+        // No segment holds exemplars and metadata: the log must, durably.
+        if idle && self.log.sync().is_ok() {
             shutdown::leave_mark(&*self.files, &self.options.dir);
             return Ok(());
         }

@@ -15,7 +15,7 @@ use metricsstore_model::{
     Acknowledge, Append, Batch, Exemplar, Extras, HistogramSample, LabelBuf, LabelDecoder, LabelError,
     Matcher, Metadata, MetricType, Origin, RawKeyHasher, Refusal, Row, Sample, Verdicts,
 };
-use metricsstore_storage::Store;
+use metricsstore_storage::{Store, WalSync};
 
 /// `name=value;…`, for exemplars too.
 struct Plain;
@@ -498,6 +498,24 @@ fn exemplars_and_metadata_survive_crashes_and_the_removal_of_the_log() {
     }
     store.set_max_exemplars(0);
     assert!(store.exemplars(&[vec![]], i64::MIN, i64::MAX).is_empty());
+}
+
+#[test]
+fn a_clean_stop_makes_durable_what_no_segment_holds() {
+    for seed in 0..16 {
+        let mut machine = Machine::new(seed);
+        machine.options.max_exemplars = 3;
+        machine.options.wal_sync = WalSync::Interval;
+        let store = machine.open();
+        append(&store, &[(1, NOW_MS, 0, Said::Float(1.0))]);
+        seal(&machine, &store);
+        append(&store, &[(1, NOW_MS + 1, 0, Said::Exemplar("trace_id=a", 1.0))]);
+        store.close().unwrap();
+        machine.files = machine.files.crash();
+        drop(store);
+        let found = machine.open().exemplars(&[vec![Matcher::equal("n", "1")]], NOW_MS, NOW_MS + 1);
+        assert_eq!(found.len(), 1, "seed {seed}");
+    }
 }
 
 #[test]
