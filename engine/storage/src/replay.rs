@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::store::{Places, Store};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::wal::record;
-use crate::wal::{self, FileReport, Reader, RecordError};
+use crate::wal::{self, FileReport, Reader};
 use crate::{Maintenance, Progress, StorageError, quarantine};
 use workers::{Batch, Defined, Findings, Place, Workers};
 
@@ -174,14 +174,15 @@ impl Replay<'_> {
         if !matches!(kind, record::EXEMPLARS | record::METADATA) {
             self.catch_up();
         }
-        if let Err(RecordError::Body(what)) = self.other_record(kind, body) {
+        if let Err(what) = self.other_record(kind, body) {
             self.damage(place, &what);
         }
         Ok(())
     }
 
-    /// Applies a record that is not of rows; a kind that is unknown is damage of this record only.
-    fn other_record(&mut self, kind: u8, body: &[u8]) -> Result<(), RecordError> {
+    /// Applies a record that is not of rows; says what is wrong with it. A kind that is unknown is
+    /// damage of this record only.
+    fn other_record(&mut self, kind: u8, body: &[u8]) -> Result<(), String> {
         match kind {
             record::DEFINITIONS => self.definitions(body),
             record::HISTOGRAMS => self.histograms(body),
@@ -189,13 +190,13 @@ impl Replay<'_> {
             record::METADATA => self.metadata(body),
             record::TOMBSTONES => self.tombstones(body),
             record::START_TIMESTAMPS => self.starts(body),
-            _ => Err(RecordError::Body(format!("records of kind {kind} are unknown"))),
+            _ => Err(format!("records of kind {kind} are unknown")),
         }
     }
 
-    fn definitions(&mut self, body: &[u8]) -> Result<(), RecordError> {
+    fn definitions(&mut self, body: &[u8]) -> Result<(), String> {
         let loaded = self.store.identity.load_definitions(body);
-        loaded.map(|_| ()).map_err(|error| RecordError::Body(error.to_string()))
+        loaded.map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Hands the batch on to the workers.

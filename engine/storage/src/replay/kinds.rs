@@ -3,20 +3,15 @@ use super::Replay;
 use crate::head::Limits;
 use crate::identity::SeriesId;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::wal::RecordError;
 use crate::wal::exemplar_record::decode_exemplars;
 use crate::wal::histogram_record::{LogHistogram, decode_histograms};
 use crate::wal::metadata_record::decode_metadata;
 use crate::wal::start_record::decode_starts;
 use crate::wal::tombstone_record::decode_tombstones;
 
-fn damaged(what: &'static str) -> RecordError {
-    RecordError::Body(what.into())
-}
-
 impl Replay<'_> {
-    pub(super) fn histograms(&mut self, body: &[u8]) -> Result<(), RecordError> {
-        decode_histograms(body, |entry| self.histogram(entry)).map_err(damaged)?;
+    pub(super) fn histograms(&mut self, body: &[u8]) -> Result<(), String> {
+        decode_histograms(body, |entry| self.histogram(entry))?;
         self.recount();
         Ok(())
     }
@@ -39,8 +34,8 @@ impl Replay<'_> {
         store.newest_ms.fetch_max(time, Relaxed);
     }
 
-    pub(super) fn starts(&mut self, body: &[u8]) -> Result<(), RecordError> {
-        for start in decode_starts(body).map_err(damaged)? {
+    pub(super) fn starts(&mut self, body: &[u8]) -> Result<(), String> {
+        for start in decode_starts(body)? {
             if self.is_defined(start.series) {
                 let store = self.store;
                 let view = store.view.load();
@@ -64,8 +59,8 @@ impl Replay<'_> {
         is_defined
     }
 
-    pub(super) fn exemplars(&mut self, body: &[u8]) -> Result<(), RecordError> {
-        let exemplars = decode_exemplars(body).map_err(damaged)?;
+    pub(super) fn exemplars(&mut self, body: &[u8]) -> Result<(), String> {
+        let exemplars = decode_exemplars(body)?;
         let room_bytes = self.store.annotation_room_bytes();
         let mut ring = self.store.exemplars.lock();
         if ring.is_enabled() {
@@ -76,15 +71,15 @@ impl Replay<'_> {
         Ok(())
     }
 
-    pub(super) fn metadata(&mut self, body: &[u8]) -> Result<(), RecordError> {
-        for metadata in decode_metadata(body).map_err(damaged)? {
+    pub(super) fn metadata(&mut self, body: &[u8]) -> Result<(), String> {
+        for metadata in decode_metadata(body)? {
             self.store.families.learn(&metadata, self.store.annotation_room_bytes());
         }
         Ok(())
     }
 
-    pub(super) fn tombstones(&mut self, body: &[u8]) -> Result<(), RecordError> {
-        let mut tombstones = decode_tombstones(body).map_err(damaged)?;
+    pub(super) fn tombstones(&mut self, body: &[u8]) -> Result<(), String> {
+        let mut tombstones = decode_tombstones(body)?;
         // One of a series that has ended masks nothing, least of all the series that has its id now.
         tombstones.retain(|tombstone| {
             let series = self.store.identity.series_ref(SeriesId(tombstone.series));

@@ -72,7 +72,7 @@ struct State {
     /// Series created before this mark are defined in the log or in an identity file.
     defined: u64,
     syncing: bool,
-    /// Why the log takes no more records, until [`Log::heal`].
+    /// Why the log takes no more records, until [`Log::cover`].
     broken: Option<String>,
     /// Whether that is for lack of space.
     out_of_space: bool,

@@ -42,7 +42,6 @@ pub(crate) mod tombstone_record;
 
 pub(crate) use log::{Cut, Log, Prepared};
 pub(crate) use reader::{FileReport, Reader};
-pub(crate) use record::RecordError;
 
 use std::io;
 use std::path::{Path, PathBuf};

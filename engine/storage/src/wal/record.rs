@@ -26,13 +26,6 @@ pub(crate) const METADATA: u8 = 6;
 pub(crate) const TOMBSTONES: u8 = 7;
 pub(crate) const START_TIMESTAMPS: u8 = 8;
 
-/// Why a record could not be applied.
-#[derive(Debug)]
-pub(crate) enum RecordError {
-    /// The body is damaged, or of a kind that is not known.
-    Body(String),
-}
-
 const ROWS_HEADER_BYTES: usize = 9;
 /// Integers of at most this magnitude are written as such.
 const MAX_INTEGER: u64 = 1 << 52;
