@@ -33,6 +33,9 @@ pub(crate) struct Upkeep {
     pub(crate) persisted_order: u64,
     /// When the open epochs began, in monotonic time.
     pub(crate) epoch_began: Duration,
+    /// Position of the log at which they began, and bytes of earlier processes' files that they were replayed from.
+    pub(crate) log_began: u64,
+    pub(crate) replayed_bytes: u64,
     /// Where the log was cut when the epochs were frozen that wait to be written.
     pub(crate) pending: Option<Cut>,
     /// Number of the next file; runs ahead of the manifest's when a write fails.
@@ -84,6 +87,8 @@ impl Upkeep {
             settled,
             persisted_order,
             epoch_began: now,
+            log_began: 0,
+            replayed_bytes: 0,
             pending: None,
             next_file,
             next_generation,

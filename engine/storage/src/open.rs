@@ -7,7 +7,6 @@ use metricsstore_budget::Budget;
 use metricsstore_vfs::{Clock, Files};
 use roaring::RoaringBitmap;
 
-use crate::column::Piece;
 use crate::counters::Counters;
 use crate::disk::Disk;
 use crate::exemplars::Exemplars;
@@ -264,20 +263,9 @@ impl Store {
             let mut data = view.open[self.layout.shard_of(series)].data.lock();
             data.remember(self.layout.local(series), column.max_ms);
         }
-        let (mut payload, mut pieces): (Vec<u8>, Vec<Piece>) = (Vec::new(), Vec::new());
-        for series in &segment.series {
-            payload.clear();
-            pieces.clear();
-            cursor.pieces_into(series, &mut payload, &mut pieces)?;
-            let mut data = view.open[self.layout.shard_of(series)].data.lock();
-            for piece in &pieces {
-                // The last row of a piece is never an absent one.
-                let last_row = piece.first_row + piece.rows - 1;
-                if let Some(&time) = cursor.times(piece.stream)?.get(last_row as usize) {
-                    data.remember(self.layout.local(series), time);
-                }
-            }
-        }
-        Ok(())
+        let mut shards: Vec<_> = view.open.iter().map(|epoch| epoch.data.lock()).collect();
+        cursor.last_times(|series, time| {
+            shards[self.layout.shard_of(series)].remember(self.layout.local(series), time);
+        })
     }
 }

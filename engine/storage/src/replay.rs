@@ -64,6 +64,7 @@ impl Store {
             replay.files(&numbers, progress)?;
             Ok::<_, StorageError>((replay.undefined, !replay.damaged_files.is_empty(), replay.last_bytes))
         })?;
+        self.note_replayed(existing);
         if settled {
             self.log.remove_below(floor)?;
         }
@@ -76,6 +77,14 @@ impl Store {
             self.leave_damage_behind();
         }
         Ok(())
+    }
+
+    /// Notes how much of the log is not sealed.
+    fn note_replayed(&self, existing: &[(u64, u64)]) {
+        let mut upkeep = self.upkeep.lock();
+        let floor = upkeep.manifest.log_floor;
+        let unsealed = existing.iter().filter(|&&(number, _)| number >= floor);
+        upkeep.replayed_bytes = unsealed.map(|&(_, bytes)| bytes).sum();
     }
 
     /// Files that ought to be there between the floor and the last one.

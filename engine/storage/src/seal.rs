@@ -21,6 +21,9 @@ use crate::{Maintenance, StorageError};
 /// Payload from which the head is sealed: this, or so much for each series if that is more.
 const SEAL_BYTES: u64 = 8 << 20;
 const SEAL_BYTES_PER_SERIES: u64 = 64;
+/// Bytes of log from which it is sealed as well, with the same choice: they are what a start has to read.
+const SEAL_LOG_BYTES: u64 = 24 << 20;
+const SEAL_LOG_BYTES_PER_SERIES: u64 = 48;
 /// The head is sealed after this time, by the clock or by its data.
 pub(crate) const SEAL_AFTER: Duration = Duration::from_mins(30);
 /// A head whose data span a long time is sealed once it has this share of the payload of a full one.
@@ -60,13 +63,16 @@ impl Store {
         if head.samples == 0 {
             return self.log_growth(upkeep) >= SEAL_LOG_BYTES;
         }
-        let full = SEAL_BYTES.max(SEAL_BYTES_PER_SERIES * self.identity.len() as u64);
+        let series = self.identity.len() as u64;
+        let full = SEAL_BYTES.max(SEAL_BYTES_PER_SERIES * series);
+        let log_bytes = upkeep.replayed_bytes + self.log.position().saturating_sub(upkeep.log_began);
+        let long_log = log_bytes >= SEAL_LOG_BYTES.max(SEAL_LOG_BYTES_PER_SERIES * series);
         let age = self.clock.monotonic().saturating_sub(upkeep.epoch_began);
         let span_ms = head.max_ms.saturating_sub(head.min_ms);
         let long = span_ms >= SEAL_AFTER.as_millis() as i64 && head.payload_bytes >= full / SEAL_SPAN_SHARE;
         let worthwhile = SEAL_EARLY_BYTES.max(self.budget.limit() / SEAL_EARLY_SHARE).min(full);
         let relieves = self.ladder.wants_seal() && head.payload_bytes >= worthwhile;
-        head.payload_bytes >= full || age >= SEAL_AFTER || long || relieves
+        head.payload_bytes >= full || long_log || age >= SEAL_AFTER || long || relieves
     }
 
     /// Whether sealing shortens a log that takes space which is short.
@@ -160,6 +166,7 @@ impl Store {
         let count = removed.as_ref().map_or(0, |removed| removed.series.len());
         upkeep.renew_identity |= count > 0;
         upkeep.pending = Some(cut);
+        (upkeep.log_began, upkeep.replayed_bytes) = (self.log.position(), 0);
         upkeep.epoch_began = self.clock.monotonic();
         self.counters.series_removed.fetch_add(count, Relaxed);
         done.series_removed += count;

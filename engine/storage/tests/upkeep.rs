@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Contents, HOUR_MS, Machine, NOW_MS, append, read, read_all, samples_of};
+use common::{Contents, HOUR_MS, Machine, NOW_MS, append, append_from, read, read_all, samples_of};
 use metricsstore_budget::{Budget, Grant, Level, Part};
 use metricsstore_model::read::{ReadError, Selection, Source};
-use metricsstore_model::{Acknowledge, AppendError, LabelBuf, Refusal};
+use metricsstore_model::{Acknowledge, AppendError, LabelBuf, Origin, Refusal};
 use metricsstore_storage::{Progress, ReadOnly, StorageError, Store, StoreOptions};
 use metricsstore_vfs::Files;
 use metricsstore_vfs::real::RealFiles;
@@ -72,6 +72,31 @@ fn a_restart_right_after_a_seal_still_knows_the_last_samples() {
         append(&store, &[(1, NOW_MS, 1.0), (1, NOW_MS, 2.0), (1, NOW_MS - 5, 1.0)], DURABLE).unwrap();
     assert_eq!((verdicts.written, verdicts.refused.len()), (1, 2));
     assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0)]);
+}
+
+#[test]
+fn a_log_that_gets_long_is_sealed_however_little_memory_its_samples_take() {
+    let machine = Machine::new(1);
+    // One value takes no payload, and ten bytes of log each time.
+    let fill = |store: &Store, from_ms: i64| {
+        for part in 0..10 {
+            let first = from_ms + part * 135_000;
+            let samples = (first..first + 135_000).map(|time| (time, 2_f64.powi(51))).collect();
+            append_from(store, Origin::RemoteWrite(0), &[(1, samples)], |_| false, DURABLE).unwrap();
+        }
+    };
+    let store = machine.open();
+    fill(&store, NOW_MS - HOUR_MS);
+    assert!(!store.maintain().unwrap().sealed);
+    assert!((13 << 20..24 << 20).contains(&store.stats().wal_bytes), "{:?}", store.stats());
+    drop(store);
+    // What an earlier process left in the log counts: else it would grow with each start.
+    let store = machine.open();
+    assert!(!store.maintain().unwrap().sealed);
+    fill(&store, NOW_MS - HOUR_MS / 2);
+    assert!(store.maintain().unwrap().sealed);
+    assert_eq!(store.stats().wal_segments, 1);
+    assert!(!store.maintain().unwrap().sealed);
 }
 
 #[test]

@@ -106,6 +106,14 @@ pub(super) struct Definition {
     pub(super) rows: [u32; 2],
 }
 
+/// What is looked at of a row for each of its series.
+#[derive(Debug)]
+struct Sketch {
+    text_bytes: usize,
+    /// A bit for each name, by its index; names may share one.
+    names: u64,
+}
+
 /// A record that holds together.
 #[derive(Debug, Default)]
 pub(super) struct Record<'b> {
@@ -113,6 +121,7 @@ pub(super) struct Record<'b> {
     /// Symbols of names and values of all rows, and where each row ends.
     pairs: Vec<(u32, u32)>,
     row_ends: Vec<u32>,
+    sketches: Vec<Sketch>,
     pub(super) series: Vec<Definition>,
 }
 
@@ -165,6 +174,12 @@ impl<'b> Record<'b> {
                 }
                 self.pairs.push((name, value));
             }
+            let mut sketch = Sketch { text_bytes: 0, names: 0 };
+            for &(name, value) in &self.pairs[first..] {
+                sketch.text_bytes += self.symbols[name as usize].len() + self.symbols[value as usize].len();
+                sketch.names |= 1 << (name % 64);
+            }
+            self.sketches.push(sketch);
             self.row_ends.push(self.pairs.len() as u32);
         }
         Ok(())
@@ -205,17 +220,11 @@ impl<'b> Record<'b> {
         if labels == 0 || labels > MAX_LABELS {
             return Err("a series without labels or with too many");
         }
-        let mut others = residual.iter().map(|&(name, _)| name).peekable();
-        for &(name, _) in group {
-            while others.next_if(|&other| other < name).is_some() {}
-            if others.peek() == Some(&name) {
-                return Err("a label in both group and residual");
-            }
+        let [group_sketch, residual_sketch] = rows.map(|row| &self.sketches[row as usize]);
+        if group_sketch.names & residual_sketch.names != 0 && have_common_name(group, residual) {
+            return Err("a label in both group and residual");
         }
-        let text = |&(name, value): &(u32, u32)| {
-            self.symbols[name as usize].len() + self.symbols[value as usize].len()
-        };
-        if group.iter().chain(residual).map(text).sum::<usize>() > MAX_LABEL_BYTES {
+        if group_sketch.text_bytes + residual_sketch.text_bytes > MAX_LABEL_BYTES {
             return Err("a series with too much text");
         }
         Ok(())
@@ -242,6 +251,15 @@ impl<'b> Record<'b> {
     pub(super) fn size(&self) -> (usize, usize) {
         (self.symbols.iter().map(|text| text.len()).sum(), self.pairs.len())
     }
+}
+
+/// Whether two rows, each with its names ascending, name the same label.
+fn have_common_name(group: &[(u32, u32)], residual: &[(u32, u32)]) -> bool {
+    let mut others = residual.iter().map(|&(name, _)| name).peekable();
+    group.iter().any(|&(name, _)| {
+        while others.next_if(|&other| other < name).is_some() {}
+        others.peek() == Some(&name)
+    })
 }
 
 struct Reader<'b> {

@@ -21,10 +21,14 @@ fn tag(hash: u32) -> u8 {
     (hash as u8).max(1)
 }
 
+fn slots_for(len: usize) -> usize {
+    len * 8 / 7 + 16
+}
+
 impl IdTable {
     /// An empty table that takes `len` ids before it grows.
     pub(super) fn with_room(len: usize) -> IdTable {
-        let slots = len * 8 / 7 + 16;
+        let slots = slots_for(len);
         IdTable { tags: vec![0; slots], ids: vec![0; slots], len: 0 }
     }
 
@@ -50,15 +54,34 @@ impl IdTable {
     /// Adds an id that is not in the table; `hash_of` gives the hash of any id added before.
     pub(super) fn insert(&mut self, hash: u32, id: u32, hash_of: impl Fn(u32) -> u32) {
         if (self.len + 1) * 8 > self.tags.len() * 7 {
-            let slots = (self.tags.len() * 5 / 4).max(16);
-            let old_tags = std::mem::replace(&mut self.tags, vec![0; slots]);
-            let old_ids = std::mem::replace(&mut self.ids, vec![0; slots]);
-            for (_, &old) in old_tags.iter().zip(&old_ids).filter(|&(&tag, _)| tag != 0) {
-                self.place(hash_of(old), old);
-            }
+            self.resize((self.tags.len() * 5 / 4).max(16), hash_of);
         }
         self.place(hash, id);
         self.len += 1;
+    }
+
+    /// Grows at once as far as `more` ids need.
+    pub(super) fn reserve(&mut self, more: usize, hash_of: impl Fn(u32) -> u32) {
+        let slots = slots_for(self.len + more);
+        if slots > self.tags.len() {
+            self.resize(slots, hash_of);
+        }
+    }
+
+    /// Gives back what [`IdTable::reserve`] took too much.
+    pub(super) fn fit(&mut self, hash_of: impl Fn(u32) -> u32) {
+        let slots = slots_for(self.len);
+        if self.tags.len() > slots * 5 / 4 {
+            self.resize(slots, hash_of);
+        }
+    }
+
+    fn resize(&mut self, slots: usize, hash_of: impl Fn(u32) -> u32) {
+        let old_tags = std::mem::replace(&mut self.tags, vec![0; slots]);
+        let old_ids = std::mem::replace(&mut self.ids, vec![0; slots]);
+        for (_, &old) in old_tags.iter().zip(&old_ids).filter(|&(&tag, _)| tag != 0) {
+            self.place(hash_of(old), old);
+        }
     }
 
     fn place(&mut self, hash: u32, id: u32) {

@@ -45,7 +45,7 @@ use listing::Scope;
 use raw_cache::{DROPPED, RawCache};
 pub use removal::{Removal, Removed};
 use split::Splits;
-use tables::{PairSet, Tables};
+use tables::{MAX_SERIES, PairSet, Tables};
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{ArcSwap, Mutex, RwLock};
@@ -375,6 +375,33 @@ impl Identity {
         self.next_order.store(next_order, Ordering::Release);
         self.account();
         Ok(added)
+    }
+
+    /// Makes room at once for as many series and label sets as will be loaded, counted as [`Identity::counts`] does.
+    pub(crate) fn expect(&self, [series, rows]: [usize; 2]) {
+        let tables = self.tables.load();
+        let mut tables = tables.write();
+        let Tables { rows: row_table, series: table, .. } = &mut *tables;
+        row_table.reserve(rows.min(2 * MAX_SERIES as usize));
+        table.reserve(row_table, series.min(MAX_SERIES as usize));
+    }
+
+    /// Gives back what [`Identity::expect`] took too much.
+    pub(crate) fn fit(&self) {
+        let tables = self.tables.load();
+        let mut tables = tables.write();
+        let Tables { rows, series, .. } = &mut *tables;
+        rows.fit();
+        series.fit(rows);
+        drop(tables);
+        self.account();
+    }
+
+    /// Numbers of series and of the label sets that they share.
+    pub(crate) fn counts(&self) -> [usize; 2] {
+        let tables = self.tables.load();
+        let tables = tables.read();
+        [tables.series.len(), tables.rows.len()]
     }
 
     /// Forgets raw keys, which only save time: a known series is then found by its labels.

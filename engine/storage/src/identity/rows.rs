@@ -1,7 +1,7 @@
 //! Interned sets of label pairs. Groups and residuals are both rows of this one table, so there is one lookup and
 //! one posting list per pair; which of the two a row is, only the series that use it say.
 use super::id_table::IdTable;
-use super::tight::{bytes_of, push_tight, push_varint, reserve_tight, take_varint};
+use super::tight::{bytes_of, fit, push_tight, push_varint, reserve_tight, take_varint};
 
 /// No row, no series, no run.
 pub(super) const NONE: u32 = u32::MAX;
@@ -57,6 +57,20 @@ impl Rows {
             all[other as usize].hash.wrapping_mul(0x9e37_79b1)
         });
         id
+    }
+
+    /// Makes room for so many more rows at once.
+    pub(super) fn reserve(&mut self, more: usize) {
+        reserve_tight(&mut self.all, more);
+        let Rows { all, table, .. } = self;
+        table.reserve(more, |other| all[other as usize].hash.wrapping_mul(0x9e37_79b1));
+    }
+
+    /// Gives back what [`Rows::reserve`] took too much.
+    pub(super) fn fit(&mut self) {
+        fit(&mut self.all);
+        let Rows { all, table, .. } = self;
+        table.fit(|other| all[other as usize].hash.wrapping_mul(0x9e37_79b1));
     }
 
     /// Counts a series with this group.

@@ -7,7 +7,7 @@ use super::id_table::IdTable;
 use super::orders::Orders;
 use super::posting::Posting;
 use super::rows::{NONE, Rows};
-use super::tight::{bytes_of, push_tight};
+use super::tight::{bytes_of, fit, push_tight, reserve_tight};
 
 /// Series by id.
 #[derive(Default)]
@@ -70,17 +70,39 @@ impl SeriesTable {
 
     /// Adds a series whose label set and id are not in the table.
     pub(super) fn insert(&mut self, rows: &mut Rows, id: u32, [group, residual]: [u32; 2], order: u64) {
-        self.extend_to(id as usize + 1);
-        self.free.remove(id);
-        self.resting.remove(id);
-        self.rows[id as usize] = [group, residual];
-        self.links[id as usize] = rows.add_to_residual(residual, id);
+        let link = rows.add_to_residual(residual, id);
+        self.extend_to(id as usize);
+        if id as usize == self.rows.len() {
+            push_tight(&mut self.rows, [group, residual]);
+            push_tight(&mut self.links, link);
+        } else {
+            self.free.remove(id);
+            self.resting.remove(id);
+            self.rows[id as usize] = [group, residual];
+            self.links[id as usize] = link;
+        }
         rows.add_to_group(group);
         self.add_to_group(group, id);
         self.orders.set(id, order);
         self.live += 1;
         let SeriesTable { rows: series, table, .. } = self;
         table.insert(hash_of(rows, [group, residual]), id, |other| hash_of(rows, series[other as usize]));
+    }
+
+    /// Makes room for so many more series at once.
+    pub(super) fn reserve(&mut self, rows: &Rows, more: usize) {
+        reserve_tight(&mut self.rows, more);
+        reserve_tight(&mut self.links, more);
+        let SeriesTable { rows: series, table, .. } = self;
+        table.reserve(more, |other| hash_of(rows, series[other as usize]));
+    }
+
+    /// Gives back what [`SeriesTable::reserve`] took too much.
+    pub(super) fn fit(&mut self, rows: &Rows) {
+        fit(&mut self.rows);
+        fit(&mut self.links);
+        let SeriesTable { rows: series, table, .. } = self;
+        table.fit(|other| hash_of(rows, series[other as usize]));
     }
 
     /// Makes ids below `bound` known, as free ones.

@@ -13,6 +13,11 @@ pub(super) fn push_tight<T>(items: &mut Vec<T>, item: T) {
     items.push(item);
 }
 
+/// Gives back what is unused beyond an eighth.
+pub(super) fn fit<T>(items: &mut Vec<T>) {
+    items.shrink_to(items.len() + items.len() / 8 + 16);
+}
+
 /// Bytes that a vector holds on to.
 pub(super) fn bytes_of<T>(items: &Vec<T>) -> usize {
     items.capacity() * size_of::<T>()

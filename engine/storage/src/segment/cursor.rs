@@ -79,6 +79,26 @@ impl SegmentCursor {
         Ok(())
     }
 
+    /// Calls `visit` with each series and the time of the last row of each of its pieces, which is never an absent one.
+    pub(crate) fn last_times(&mut self, mut visit: impl FnMut(u32, i64)) -> Result<(), StorageError> {
+        for number in 0..self.segment.blocks.len() {
+            self.load_series(number)?;
+            self.series.loaded = None;
+            let entries = std::mem::take(&mut self.series.entries);
+            for (series, piece) in &entries {
+                let last_row = (piece.first_row + piece.rows - 1) as usize;
+                let known = self.last_times.as_ref().filter(|(stream, _)| *stream == piece.stream);
+                let time = match known {
+                    Some((_, times)) => times.get(last_row).copied(),
+                    None => self.times(piece.stream)?.get(last_row).copied(),
+                };
+                time.into_iter().for_each(|time| visit(*series, time));
+            }
+            self.series.entries = entries;
+        }
+        Ok(())
+    }
+
     fn load_series(&mut self, number: usize) -> Result<(), StorageError> {
         self.series.loaded = None;
         self.series.entries.clear();
