@@ -18,19 +18,17 @@ use crate::view::View;
 use crate::wal::{Cut, Prepared};
 use crate::{Maintenance, StorageError};
 
-/// Payload from which the head is sealed: this, or so much for each series if that is more.
+/// Payload from which the head is sealed: this, or so much for each of its series if that is more.
 const SEAL_BYTES: u64 = 8 << 20;
 const SEAL_BYTES_PER_SERIES: u64 = 64;
-/// Bytes of log from which it is sealed as well, with the same choice: they are what a start has to read.
+/// Bytes of log from which it is sealed as well, with the same choice: they are what a start has to read. Without samples
+/// to seal, too: what else the log took, exemplars above all, must not fill the disk.
 const SEAL_LOG_BYTES: u64 = 24 << 20;
 const SEAL_LOG_BYTES_PER_SERIES: u64 = 48;
 /// The head is sealed after this time, by the clock or by its data.
 pub(crate) const SEAL_AFTER: Duration = Duration::from_mins(30);
 /// A head whose data span a long time is sealed once it has this share of the payload of a full one.
 const SEAL_SPAN_SHARE: u64 = 4;
-/// A log is written anew without samples to seal, too, once it has grown by so much since the last seal: what else it
-/// took, exemplars above all, must not fill the disk.
-const SEAL_LOG_BYTES: u64 = 64 << 20;
 /// Below so much payload, and below this share of the budget, sealing relieves no pressure: it would only make many
 /// small segments.
 const SEAL_EARLY_BYTES: u64 = 256 << 10;
@@ -39,6 +37,8 @@ const SEAL_EARLY_SHARE: u64 = 64;
 /// The open epochs in sum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeadFigures {
+    /// Series with samples in them.
+    series: u64,
     pub(crate) samples: u64,
     pub(crate) payload_bytes: u64,
     min_ms: i64,
@@ -47,9 +47,11 @@ pub(crate) struct HeadFigures {
 
 impl Store {
     pub(crate) fn head_figures(&self) -> HeadFigures {
-        let mut sum = HeadFigures { samples: 0, payload_bytes: 0, min_ms: i64::MAX, max_ms: i64::MIN };
+        let mut sum =
+            HeadFigures { series: 0, samples: 0, payload_bytes: 0, min_ms: i64::MAX, max_ms: i64::MIN };
         for epoch in &self.view.load().open {
             let data = epoch.data.lock();
+            sum.series += u64::from(data.series);
             sum.samples += data.samples;
             sum.payload_bytes += data.payload_bytes();
             sum.min_ms = sum.min_ms.min(data.min_ms);
@@ -63,10 +65,9 @@ impl Store {
         if head.samples == 0 {
             return self.log_growth(upkeep) >= SEAL_LOG_BYTES;
         }
-        let series = self.identity.len() as u64;
-        let full = SEAL_BYTES.max(SEAL_BYTES_PER_SERIES * series);
+        let full = SEAL_BYTES.max(SEAL_BYTES_PER_SERIES * head.series);
         let log_bytes = upkeep.replayed_bytes + self.log.position().saturating_sub(upkeep.log_began);
-        let long_log = log_bytes >= SEAL_LOG_BYTES.max(SEAL_LOG_BYTES_PER_SERIES * series);
+        let long_log = log_bytes >= SEAL_LOG_BYTES.max(SEAL_LOG_BYTES_PER_SERIES * head.series);
         let age = self.clock.monotonic().saturating_sub(upkeep.epoch_began);
         let span_ms = head.max_ms.saturating_sub(head.min_ms);
         let long = span_ms >= SEAL_AFTER.as_millis() as i64 && head.payload_bytes >= full / SEAL_SPAN_SHARE;
@@ -210,6 +211,9 @@ impl Store {
             }
         };
         let sealed = segment.is_some();
+        if let Some(segment) = &segment {
+            self.identity.forget_raw_keys_but(&segment.series);
+        }
         let segments = view.segments.iter().cloned().chain(segment.map(Arc::new)).collect();
         self.view.store(Arc::new(View { segments, frozen: Vec::new(), open: view.open.clone() }));
         upkeep.pending = None;

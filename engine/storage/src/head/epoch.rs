@@ -184,6 +184,8 @@ pub(crate) struct EpochData {
     arena: Arena,
     /// The stream that took the last sample.
     recent: u32,
+    /// Series that have samples; those with floats and histograms are counted twice.
+    pub(crate) series: u32,
     pub(crate) samples: u64,
     pub(crate) min_ms: i64,
     pub(crate) max_ms: i64,
@@ -230,6 +232,7 @@ impl EpochData {
             kinds: Kinds::default(),
             arena: Arena::default(),
             recent: NONE,
+            series: 0,
             samples: 0,
             min_ms: i64::MAX,
             max_ms: i64::MIN,
@@ -262,6 +265,7 @@ impl EpochData {
         (last.timestamp_ms, last.bits, last.known) = (timestamp_ms, bits, Known::Sample);
         let cells = self.cells.get_mut(local);
         if !cells.has_rows() {
+            self.series += u32::from(!cells.has_samples());
             (cells.stream, cells.first_row, cells.next_row) = (last.stream, row, row);
         }
         cells.column.push(&mut self.arena, row - cells.next_row, bits);
@@ -272,7 +276,9 @@ impl EpochData {
     /// Takes a sample that is not in order, at a time that the series does not have.
     pub(crate) fn take_late(&mut self, local: u32, timestamp_ms: i64, bits: u64) {
         self.late.push(local, (timestamp_ms, bits), &mut self.streams, &mut self.arena);
-        self.cells.get_mut(local).has_late = true;
+        let cells = self.cells.get_mut(local);
+        self.series += u32::from(!cells.has_samples());
+        cells.has_late = true;
         // One of a series without newer ones: what follows is judged by it.
         let last = self.lasts.get_mut(local);
         if last.known == Known::Nothing || last.timestamp_ms < timestamp_ms {

@@ -410,6 +410,19 @@ impl Identity {
         self.account();
     }
 
+    /// The same for the keys of series that are not in `kept`, once there are so many new keys that it pays: series
+    /// end, and their keys would stay as long as their samples.
+    pub fn forget_raw_keys_but(&self, kept: &RoaringBitmap) {
+        if !self.cache.read().has_grown() {
+            return;
+        }
+        let mut is_kept = vec![0u64; kept.max().map_or(0, |id| id as usize / 64 + 1)];
+        kept.iter().for_each(|id| is_kept[id as usize / 64] |= 1 << (id % 64));
+        let bit = |id: u32| is_kept.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1);
+        self.cache.write().retain(bit);
+        self.account();
+    }
+
     /// Bytes in use.
     pub fn footprint(&self) -> Footprint {
         let tables = self.tables.load();

@@ -39,6 +39,8 @@ impl Entry {
 pub(super) struct RawCache {
     entries: Vec<Entry>,
     len: usize,
+    /// How many there were after the last [`RawCache::retain`].
+    retained: usize,
 }
 
 impl RawCache {
@@ -141,12 +143,13 @@ impl RawCache {
             *entry = Entry::FREE;
         });
         self.len = self.entries.iter().filter(|entry| entry.id != EMPTY).count();
+        self.retained = self.len;
         self.resize(self.len * 5 / 4 + 16);
     }
 
     /// An empty cache with room for `keys` and some more.
     pub(super) fn with_room(keys: usize) -> RawCache {
-        RawCache { entries: vec![Entry::FREE; keys * 5 / 4 + 16], len: 0 }
+        RawCache { entries: vec![Entry::FREE; keys * 5 / 4 + 16], len: 0, retained: 0 }
     }
 
     /// Keys noted.
@@ -171,6 +174,11 @@ impl RawCache {
     /// Forgets everything and gives the memory back.
     pub(super) fn clear(&mut self) {
         *self = RawCache::default();
+    }
+
+    /// Whether an eighth has come since the last [`RawCache::retain`].
+    pub(super) fn has_grown(&self) -> bool {
+        self.len > self.retained + self.retained / 8
     }
 
     /// Bytes held.
@@ -199,6 +207,9 @@ mod tests {
         cache.retain(|id| id % 3 == 0);
         assert!((0..5000).all(|id| cache.get(key(id)) == (id % 3 == 0).then_some(id)));
         assert_eq!(cache.get(key(5000)), None);
+        assert!(!cache.has_grown());
+        (0..5000).for_each(|id| cache.insert(key(id), id, usize::MAX, |_| true));
+        assert!(cache.has_grown());
     }
 
     #[test]

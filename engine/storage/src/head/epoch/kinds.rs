@@ -30,6 +30,7 @@ impl EpochData {
             };
         }
         (last.timestamp_ms, last.known) = (timestamp_ms, Known::Histogram);
+        self.series += u32::from(!self.kinds.has_samples(local));
         self.kinds.push_histogram(local, timestamp_ms, histogram, false);
         self.count(timestamp_ms);
         Judgement::Written
@@ -43,6 +44,7 @@ impl EpochData {
         if is_newest {
             (last.timestamp_ms, last.known) = (timestamp_ms, Known::Histogram);
         }
+        self.series += u32::from(!self.kinds.has_samples(local));
         self.kinds.push_histogram(local, timestamp_ms, histogram, !is_newest);
         self.count(timestamp_ms);
     }
