@@ -88,27 +88,31 @@ impl ReadBack<'_> {
         Ok(found)
     }
 
-    /// Whether an instant query for one target at one scrape answers what was sent; nothing is right as well when the
-    /// engine `may_lose` it.
+    /// Whether an instant query for one target at one scrape answers what was sent, or a part of it when the engine
+    /// `may_lose` some.
     pub fn is_right_at(&self, target: usize, scrape: usize, may_lose: bool) -> io::Result<bool> {
         let life = self.population.life_at(target, scrape);
         let time = seconds(self.population.timestamp_ms(&life, 0, scrape, self.start_ms));
         let path = format!("/api/v1/query?query={}&time={time}", self.selector(&life));
         let answer = Connection::open(self.address)?.get(&path)?;
         let Ok(response) = serde_json::from_slice::<Response>(&answer.body) else { return Ok(false) };
-        if may_lose && answer.status == 200 && response.data.result.is_empty() {
-            return Ok(true);
-        }
         let mut expected = self.expected(&life);
         for series in &response.data.result {
             let (Some(index), Some((_, text))) = (expected.remove(&key(&series.metric)), series.value) else {
                 return Ok(false);
             };
-            if text.parse::<f64>().ok() != Some(self.population.value(&life, index, scrape)) {
+            let wanted = self.population.value(&life, index, scrape);
+            if !text.parse().is_ok_and(|value| self.agrees(value, wanted)) {
                 return Ok(false);
             }
         }
-        Ok(answer.status == 200 && expected.is_empty())
+        Ok(answer.status == 200 && (may_lose || expected.is_empty()))
+    }
+
+    /// Whether a value is what was sent: to the last bit, but for VictoriaMetrics.
+    fn agrees(&self, value: f64, wanted: f64) -> bool {
+        let near = (value - wanted).abs() <= wanted.abs() * DECIMAL_ERROR;
+        value.to_bits() == wanted.to_bits() || (near && self.engine == Kind::VictoriaMetrics)
     }
 
     fn selector(&self, life: &Life) -> String {
@@ -156,12 +160,10 @@ impl ReadBack<'_> {
                     continue;
                 };
                 let wanted = self.population.value(life, index, scrape);
-                let rounded = value.to_bits() != wanted.to_bits();
-                let near = (value - wanted).abs() <= wanted.abs() * DECIMAL_ERROR;
-                if rounded && !(near && self.engine == Kind::VictoriaMetrics) {
+                if !self.agrees(value, wanted) {
                     return Err(wrong(&series.key, time_ms, &format!("{value} instead of {wanted}")));
                 }
-                found.rounded += u64::from(rounded);
+                found.rounded += u64::from(value.to_bits() != wanted.to_bits());
                 found.right += 1;
             }
             if let Some((time_ms, value)) = rest.next() {
