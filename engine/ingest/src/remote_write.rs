@@ -97,6 +97,7 @@ pub fn decoded_len(compressed: &[u8]) -> Result<usize, DecodeError> {
 pub struct Decoder {
     hasher: RawKeyHasher,
     keeps_exemplars: bool,
+    max_samples: usize,
     body: Vec<u8>,
     rows: Vec<Row<'static>>,
     samples: Vec<Sample>,
@@ -111,6 +112,7 @@ impl Decoder {
         Decoder {
             hasher: RawKeyHasher::new(process_key, KEY_SALT),
             keeps_exemplars: false,
+            max_samples: MAX_SAMPLES,
             body: Vec::new(),
             rows: Vec::new(),
             samples: Vec::new(),
@@ -122,6 +124,11 @@ impl Decoder {
     /// Whether exemplars are handed over from now on; at first they are not, since most stores keep none.
     pub fn keep_exemplars(&mut self, keep: bool) {
         self.keeps_exemplars = keep;
+    }
+
+    /// Most samples, and most series, of a request from now on; never above [`MAX_SAMPLES`].
+    pub fn limit_samples(&mut self, max_samples: usize) {
+        self.max_samples = max_samples.min(MAX_SAMPLES);
     }
 
     /// Decompresses and decodes one body and hands the batch to `consume`, whose result it returns. Nothing is
@@ -157,6 +164,7 @@ impl Decoder {
         let mut request = Request {
             hasher: self.hasher,
             keeps_exemplars: self.keeps_exemplars,
+            max_samples: self.max_samples,
             rows: rebind(std::mem::take(&mut self.rows)),
             samples: &mut self.samples,
             gathered: &mut self.gathered,
@@ -215,6 +223,7 @@ struct Scattered {
 struct Request<'b, 'd> {
     hasher: RawKeyHasher,
     keeps_exemplars: bool,
+    max_samples: usize,
     rows: Vec<Row<'b>>,
     samples: &'d mut Vec<Sample>,
     gathered: &'d mut Vec<u8>,
@@ -266,8 +275,8 @@ impl<'b> Request<'b, '_> {
                     }
                 }
                 // Judged one by one: an empty sample takes two bytes in the request and many more here.
-                2 if self.samples.len() == MAX_SAMPLES => {
-                    return Err(DecodeError::TooMany { what: "samples", limit: MAX_SAMPLES });
+                2 if self.samples.len() == self.max_samples => {
+                    return Err(DecodeError::TooMany { what: "samples", limit: self.max_samples });
                 }
                 2 => self.samples.push(read_sample(series.message(field)?)?),
                 3 if self.keeps_exemplars => {
@@ -286,6 +295,9 @@ impl<'b> Request<'b, '_> {
         let samples = first_sample..self.samples.len() as u32;
         if samples.is_empty() && extras == self.extras.histograms.len() + self.extras.exemplars.len() {
             return Ok(());
+        }
+        if self.rows.len() == self.max_samples {
+            return Err(DecodeError::TooMany { what: "series", limit: self.max_samples });
         }
         let row = match gathered_from {
             None => {

@@ -295,6 +295,20 @@ fn exemplars_and_metadata_are_handed_over_where_they_are_wanted() {
 }
 
 #[test]
+fn a_store_with_little_memory_bounds_the_samples_of_a_request() {
+    let series = |samples: usize| delimited(1, &delimited(2, &[]).repeat(samples));
+    let mut decoder = Decoder::new(1);
+    decoder.limit_samples(3);
+    let mut count = |plain: &[u8]| {
+        let compressed = snap::raw::Encoder::new().compress_vec(plain).unwrap();
+        decoder.decode(&compressed, Origin::RemoteWrite(0), |batch| batch.samples.len())
+    };
+    assert_eq!(count(&series(3)), Ok(3));
+    assert_eq!(count(&series(1).repeat(3)), Ok(3));
+    assert_eq!(count(&series(1).repeat(4)), Err(DecodeError::TooMany { what: "samples", limit: 3 }));
+}
+
+#[test]
 fn requests_with_too_many_small_things_are_refused() {
     let too_many = |what, limit| Err(DecodeError::TooMany { what, limit });
     let name = label(b"__name__", b"h");

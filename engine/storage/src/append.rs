@@ -2,6 +2,7 @@
 use metricsstore_model::{Acknowledge, AppendError, Batch, Refusal, Refused, Verdicts};
 
 use crate::WalSync;
+use crate::append_extras::most_histogram_bytes;
 use crate::head::{EpochData, Judgement, Limits};
 use crate::identity::Resolved;
 use crate::store::Store;
@@ -82,6 +83,7 @@ impl Store {
         scratch: &mut Scratch,
     ) -> Result<Verdicts, AppendError> {
         self.ladder.admit_writes()?;
+        self.ladder.admit_histograms(most_histogram_bytes(batch))?;
         let (position, verdicts) = {
             // Keeps seals and the re-use of series ids out until the samples are in the log and the head.
             let _gate = self.gate.read();

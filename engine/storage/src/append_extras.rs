@@ -2,6 +2,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use metricsstore_model::histogram::Histogram;
 use metricsstore_model::{Batch, LabelBuf, Refusal, Refused, Verdicts};
 
 use crate::exemplars::Taken as Exemplar;
@@ -24,6 +25,9 @@ const RECORD_BYTES: usize = 4 << 20;
 /// One part in this many of the memory budget is what exemplars may take; metadata may take as much again.
 const ANNOTATION_SHARE: u64 = 16;
 
+/// A histogram takes at most this many times its decoded size in the head.
+const HISTOGRAM_COPIES: u64 = 3;
+
 /// What became of the rows of a batch.
 type Rows = [Result<Resolved, Refusal>];
 
@@ -32,6 +36,14 @@ fn series_of(rows: &Rows, row: u32) -> Option<SeriesId> {
         Ok(Resolved::Known(id) | Resolved::Created(id)) => Some(*id),
         _ => None,
     }
+}
+
+/// The most that the histograms of a batch add to the head: encoded, a bucket of 8 bytes takes at most 10; the newest of
+/// a series is kept decoded as well.
+pub(crate) fn most_histogram_bytes(batch: &Batch<'_>) -> u64 {
+    let histograms = batch.extras.histograms.iter().filter_map(|sample| sample.histogram.as_ref().ok());
+    let decoded: usize = histograms.map(|histogram| size_of::<Histogram>() + histogram.heap_bytes()).sum();
+    decoded as u64 * HISTOGRAM_COPIES
 }
 
 impl Store {

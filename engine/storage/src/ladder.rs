@@ -80,6 +80,17 @@ impl Ladder {
         Err(busy(format!("memory budget {}Mi is {percent}% used", limit >> 20)))
     }
 
+    /// Whether `more` bytes of histograms may be taken into the head: not where writes would be refused with them there.
+    pub(crate) fn admit_histograms(&self, more: u64) -> Result<(), AppendError> {
+        let used = self.budget.counted().saturating_add(self.uncounted.load(Relaxed));
+        let limit = self.budget.limit();
+        if more == 0 || Level::Normal.next(used.saturating_add(more), limit) < Level::RefuseWrites {
+            return Ok(());
+        }
+        let needed = more.div_ceil(1 << 10);
+        Err(busy(format!("memory budget {}Mi has no room for {needed}Ki of histograms", limit >> 20)))
+    }
+
     /// Whether new series are admitted: those that exist must have room for their samples until the next seal, and for
     /// the columns that exist in two epochs while it runs.
     pub(crate) fn admits_series(&self) -> bool {
@@ -124,6 +135,18 @@ mod tests {
         assert!(ladder.admit_writes().is_err());
         ladder.tell(Level::SealEarly);
         assert!(ladder.admit_writes().is_ok() && !ladder.admits_series());
+    }
+
+    #[test]
+    fn histograms_are_admitted_while_they_leave_room_for_writes() {
+        let budget = Budget::new(1000);
+        let ladder = Ladder::new(budget.clone(), Disk::new(None));
+        budget.set(Part::HeadPayload, 800);
+        assert!(ladder.admit_histograms(169).is_ok());
+        assert!(ladder.admit_histograms(170).is_err());
+        // What the process uses beyond what is counted takes room too; a request without histograms needs none.
+        ladder.tell_used(990);
+        assert!(ladder.admit_histograms(1).is_err() && ladder.admit_histograms(0).is_ok());
     }
 
     #[test]

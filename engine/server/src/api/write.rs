@@ -12,7 +12,10 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use metricsstore_budget::{Budget, Grant, Level, Part};
 use metricsstore_ingest::remote_write::{Decoder, MAX_DECODED_BYTES, decoded_len};
-use metricsstore_model::{Acknowledge, Append as _, AppendError, Batch, LabelBuf, Origin, Refusal, Verdicts};
+use metricsstore_model::{
+    Acknowledge, Append as _, AppendError, Batch, LabelBuf, Origin, Refusal, Refused as RefusedSample, Row,
+    Sample, Verdicts,
+};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -25,6 +28,11 @@ use crate::memory::{mebibytes, percent};
 const RESERVED_PER_BYTE: usize = 3;
 /// Requests in flight may reserve this part of the budget; a larger one goes through alone.
 const SHARE: u64 = 6;
+/// What a sample of a series of its own takes beside the body when it is refused, with the room of vectors that double:
+/// its row and sample as decoded, what its row was found to be, and its refusal.
+const SAMPLE_BYTES: usize = 2 * (size_of::<Row<'_>>() + size_of::<Sample>() + 2 * size_of::<RefusedSample>());
+/// So many samples fit in a request whatever the budget is: the largest requests that senders make by default.
+const MIN_SAMPLES: usize = 10_000;
 /// Taken for the length of a body that does not say it.
 const UNKNOWN_LENGTH: usize = 4 << 20;
 /// How long a request waits for bytes or for a worker.
@@ -116,6 +124,7 @@ impl WriteDesk {
         }
         let mut decoder = kept.unwrap_or_else(|| Decoder::new(self.process_key));
         decoder.keep_exemplars(keep_exemplars);
+        decoder.limit_samples(max_samples(self.room_kib.load(Relaxed)));
         let result = decoder.decode(body, origin, consume).map_err(|error| error.to_string());
         // The grant has no bound of its own: what is kept is counted.
         let _ = self.grant.reserve(decoder.bytes());
@@ -127,6 +136,11 @@ impl WriteDesk {
 /// KiB that requests may reserve under a budget.
 fn room_for(budget_bytes: u64) -> u32 {
     (budget_bytes / SHARE / 1024).clamp(1024, 1 << 22) as u32
+}
+
+/// Most samples of one request: what they take beside the body is no more than all requests may reserve.
+fn max_samples(room_kib: u32) -> usize {
+    (room_kib as usize * 1024 / SAMPLE_BYTES).max(MIN_SAMPLES)
 }
 
 /// The endpoint.
