@@ -136,7 +136,7 @@ fn remove_remains(files: &dyn Files, dir: &Path, manifest: &Manifest) -> Result<
                 Some(number) if live.contains(&number) => {}
                 Some(_) => files.remove(&path).map_err(StorageError::io("remove", &path))?,
                 None => {
-                    tracing::warn!(file = %path.display(), "this is not one of the store's files; it is left alone")
+                    tracing::warn!(file = %path.display(), "this is not one of the store's files; it is left alone");
                 }
             }
         }

@@ -92,7 +92,9 @@ impl SegmentCursor {
                     Some((_, times)) => times.get(last_row).copied(),
                     None => self.times(piece.stream)?.get(last_row).copied(),
                 };
-                time.into_iter().for_each(|time| visit(*series, time));
+                if let Some(time) = time {
+                    visit(*series, time);
+                }
             }
             self.series.entries = entries;
         }
