@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use common::golden::{golden_files, lay_out, write_golden};
 use common::{HOUR_MS, Machine, NOW_MS, series};
-use metricsstore_budget::Grant;
+use metricsstore_budget::{Budget, Grant, Part};
 use metricsstore_model::histogram::{Counts, Histogram, HistogramCounts, HistogramError, ResetHint, Span};
 use metricsstore_model::read::{Columns, Selection, Source};
 use metricsstore_model::{
-    Acknowledge, Append, Batch, Exemplar, Extras, HistogramSample, LabelBuf, LabelDecoder, LabelError,
-    Matcher, Metadata, MetricType, Origin, RawKeyHasher, Refusal, Row, Sample, Verdicts,
+    Acknowledge, Append, AppendError, Batch, Exemplar, Extras, HistogramSample, LabelBuf, LabelDecoder,
+    LabelError, Matcher, Metadata, MetricType, Origin, RawKeyHasher, Refusal, Row, Sample, Verdicts,
 };
 use metricsstore_storage::{Store, WalSync};
 
@@ -47,6 +47,10 @@ enum Said {
 type Entry = (u32, i64, i64, Said);
 
 fn append_with(store: &Store, entries: &[Entry], metadata: Vec<Metadata>) -> Verdicts {
+    try_append(store, entries, metadata).unwrap()
+}
+
+fn try_append(store: &Store, entries: &[Entry], metadata: Vec<Metadata>) -> Result<Verdicts, AppendError> {
     let labels: Vec<String> = entries.iter().map(|&(number, ..)| series(number)).collect();
     let hasher = RawKeyHasher::new(7, b"plain");
     let (mut rows, mut samples, mut extras) =
@@ -72,7 +76,7 @@ fn append_with(store: &Store, entries: &[Entry], metadata: Vec<Metadata>) -> Ver
         rows.push(Row { raw_labels, key: hasher.key(raw_labels), samples: first..samples.len() as u32 });
     }
     let batch = Batch { origin: Origin::RemoteWrite(0), decoder: &Plain, rows, samples, extras };
-    store.append(&batch, Acknowledge::Durable).unwrap()
+    store.append(&batch, Acknowledge::Durable)
 }
 
 fn append(store: &Store, entries: &[Entry]) -> Verdicts {
@@ -271,6 +275,32 @@ fn merging_keeps_every_bit_and_retention_drops_whole_segments() {
     machine.clock.advance(Duration::from_hours(48));
     while store.maintain().unwrap().expired > 0 {}
     assert_eq!(read(&store), Contents::new());
+}
+
+#[test]
+fn nothing_is_written_of_a_request_whose_histograms_have_no_room() {
+    let mut machine = Machine::new(1);
+    machine.budget = Budget::new(32 << 20);
+    let store = machine.open();
+    let buckets = 10_000_u64;
+    let counts = Counts { count: buckets, positive: vec![1; buckets as usize], ..Counts::default() };
+    let wide = Histogram {
+        counts: HistogramCounts::Integer(counts),
+        positive_spans: vec![Span { offset: 0, length: 10_000 }],
+        ..Histogram::default()
+    };
+    // New series are refused earlier.
+    append(&store, &[(1, NOW_MS, 0, Said::Float(0.0))]);
+    let mut entries = vec![(1, NOW_MS + 1, 0, Said::Float(1.0))];
+    entries.extend((2..12).map(|number| (number, NOW_MS, 0, Said::Histogram(wide.clone()))));
+    machine.budget.add(Part::Query, 29 << 20);
+    let error = try_append(&store, &entries, Vec::new()).unwrap_err();
+    assert!(matches!(error, AppendError::Busy { .. }), "{error}");
+    assert_eq!(read_range(&store, i64::MIN, i64::MAX)[&1].len(), 1);
+    assert_eq!(append(&store, &entries[..1]).written, 1);
+    machine.budget.sub(Part::Query, 29 << 20);
+    let verdicts = append(&store, &entries);
+    assert_eq!(verdicts.histograms.written, 10);
 }
 
 #[test]
@@ -579,7 +609,7 @@ fn a_series_without_any_of_it_pays_nothing() {
         if with {
             append(&store, &[(7, NOW_MS + 1, 0, Said::Histogram(integer(1, ResetHint::Unknown)))]);
         }
-        metricsstore_budget::Part::ALL.iter().map(|&part| machine.budget.part(part)).sum::<u64>()
+        Part::ALL.iter().map(|&part| machine.budget.part(part)).sum::<u64>()
     };
     // One histogram series costs its own state, whatever the number of others.
     assert!(bytes(true) - bytes(false) < 4096);
