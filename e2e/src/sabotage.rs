@@ -107,9 +107,9 @@ const CHANGES: [Change; 10] = [
     },
     Change {
         name: "judge by the first sealed sample instead of the last",
-        file: "storage/src/open.rs",
-        find: "let last_row = piece.first_row + piece.rows - 1;",
-        replace: "let last_row = piece.first_row;",
+        file: "storage/src/segment/cursor.rs",
+        find: "let last_row = (piece.first_row + piece.rows - 1) as usize;",
+        replace: "let last_row = piece.first_row as usize;",
         proof: MODEL,
     },
 ];
