@@ -14,6 +14,8 @@ use metricsstore_vfs::sim::{Call, Fault};
 const DURABLE: Acknowledge = Acknowledge::Durable;
 const MI: u64 = 1 << 20;
 const TOTAL: u64 = 1 << 30;
+/// On a volume of this size.
+const RESERVE: u64 = 16 * MI;
 
 fn is_busy(store: &Store, number: u32, time: i64) -> bool {
     match append(store, &[(number, time, 1.0)], DURABLE) {
@@ -31,11 +33,11 @@ fn a_store_keeps_space_back_and_finds_it_again_at_the_next_start() {
     let machine = Machine::on_a_small_volume(1);
     let store = machine.open();
     store.maintain().unwrap();
-    assert_eq!(store.stats().reserve_bytes, 32 * MI);
+    assert_eq!(store.stats().reserve_bytes, RESERVE);
     let available = machine.files.space(Path::new("/")).unwrap().available;
     assert_eq!(available + store.stats().disk_bytes, TOTAL);
     drop(store);
-    assert_eq!(machine.open().stats().reserve_bytes, 32 * MI);
+    assert_eq!(machine.open().stats().reserve_bytes, RESERVE);
 }
 
 #[test]
@@ -50,7 +52,7 @@ fn writes_are_refused_while_a_seal_still_fits_and_go_on_by_themselves() {
     assert_eq!((stats.head_samples, stats.segment_count), (0, 1), "the head is sealed to free the log");
     assert!(is_busy(&store, 1, NOW_MS + 1) && is_busy(&store, 2, NOW_MS + 1));
     assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0)], "nothing of a refused request is written");
-    assert_eq!(stats.reserve_bytes, 32 * MI, "nobody needed it");
+    assert_eq!(stats.reserve_bytes, RESERVE, "nobody needed it");
     // Not at the very threshold.
     machine.leave(17 * MI);
     store.maintain().unwrap();
@@ -84,7 +86,7 @@ fn a_write_that_finds_the_disk_full_is_healed_with_the_space_kept_back() {
     assert!(is_busy(&store, 1, NOW_MS + 2), "the reserve comes first");
     machine.leave(100 * MI);
     store.maintain().unwrap();
-    assert_eq!((store.stats().read_only, store.stats().reserve_bytes), (None, 32 * MI));
+    assert_eq!((store.stats().read_only, store.stats().reserve_bytes), (None, RESERVE));
     append(&store, &[(1, NOW_MS + 2, 3.0)], DURABLE).unwrap();
     machine.files = machine.files.crash();
     drop(store);
@@ -177,7 +179,7 @@ fn a_start_on_a_full_disk_with_the_reserve_in_place_seals_with_it() {
     drop(store);
     machine.files = machine.files.kill();
     let store = machine.open();
-    assert_eq!(store.stats().reserve_bytes, 32 * MI);
+    assert_eq!(store.stats().reserve_bytes, RESERVE);
     assert!(store.maintain().unwrap().sealed);
     assert_eq!((store.stats().reserve_bytes, store.stats().head_samples), (0, 0));
     assert_eq!(samples_of(&store, 1), [(NOW_MS, 1.0)]);
