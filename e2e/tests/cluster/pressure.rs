@@ -20,6 +20,8 @@ const MOST_TARGETS: usize = 8 * TARGETS;
 const AT_ONCE: usize = 10;
 /// Every one of so many targets is read back: 100k series.
 const READ_BACK: usize = 5;
+/// Series of those offered at 15 s that such a pod holds without a gap, at least.
+const FEWEST_HELD: usize = 300_000;
 /// 128Mi - 32Mi.
 const BUDGET: u64 = 100_663_296;
 
@@ -62,7 +64,8 @@ fn a_128_mebibyte_pod_keeps_what_it_took_and_refuses_what_is_too_much() {
 
     let last_round = if known > 0 { ROUNDS } else { ROUNDS - 1 };
     let held = held_without_gaps(&store, &population, start_ms + last_round as i64 * INTERVAL_MS);
-    assert!(held >= TARGETS / READ_BACK * SERIES_PER_TARGET, "{held} series held of every fifth target");
+    // The first burst may be faster than seals make room: what is refused then comes with the next round, with a gap.
+    assert!(held * READ_BACK >= FEWEST_HELD, "{held} series held of every fifth target");
     store.wait_for("metricsstore", "main", "the refusals in status", |store| {
         store["status"]["conditions"].to_string().contains("refus")
     });
