@@ -49,8 +49,6 @@ pub(crate) struct Upkeep {
     pub(crate) renew_identity: bool,
     /// Whether files of the log stay although segments cover them: they may name series that were removed.
     pub(crate) log_lags: bool,
-    /// Length of the log after the last seal: of what that wrote anew, and of files that had to stay.
-    pub(crate) log_bytes_sealed: u64,
     /// Numbers of files that no manifest names, or not yet: remains of work that failed.
     unnamed: Vec<u64>,
     expiry: Retry,
@@ -95,7 +93,6 @@ impl Upkeep {
             removal: RemovalMark::before_any(now),
             renew_identity: false,
             log_lags: false,
-            log_bytes_sealed: 0,
             unnamed: Vec::new(),
             expiry: Retry::default(),
             merging: Retry::default(),

@@ -62,11 +62,11 @@ impl Store {
 
     fn is_seal_due(&self, upkeep: &Upkeep) -> bool {
         let head = self.head_figures();
+        let log_bytes = self.log_growth(upkeep);
         if head.samples == 0 {
-            return self.log_growth(upkeep) >= SEAL_LOG_BYTES;
+            return log_bytes >= SEAL_LOG_BYTES;
         }
         let full = SEAL_BYTES.max(SEAL_BYTES_PER_SERIES * head.series);
-        let log_bytes = upkeep.replayed_bytes + self.log.position().saturating_sub(upkeep.log_began);
         let long_log = log_bytes >= SEAL_LOG_BYTES.max(SEAL_LOG_BYTES_PER_SERIES * head.series);
         let age = self.clock.monotonic().saturating_sub(upkeep.epoch_began);
         let span_ms = head.max_ms.saturating_sub(head.min_ms);
@@ -82,9 +82,9 @@ impl Store {
         self.ladder.disk.wants_seal(self.log.figures().1) && worthwhile()
     }
 
-    /// Bytes of the log beyond those that the last seal left.
+    /// Bytes of the log beyond those that the last seal left, what an earlier process left included.
     fn log_growth(&self, upkeep: &Upkeep) -> u64 {
-        self.log.figures().1.saturating_sub(upkeep.log_bytes_sealed)
+        upkeep.replayed_bytes + self.log.position().saturating_sub(upkeep.log_began)
     }
 
     pub(crate) fn seal_when_due(
@@ -167,7 +167,6 @@ impl Store {
         let count = removed.as_ref().map_or(0, |removed| removed.series.len());
         upkeep.renew_identity |= count > 0;
         upkeep.pending = Some(cut);
-        (upkeep.log_began, upkeep.replayed_bytes) = (self.log.position(), 0);
         upkeep.epoch_began = self.clock.monotonic();
         self.counters.series_removed.fetch_add(count, Relaxed);
         done.series_removed += count;
@@ -223,7 +222,7 @@ impl Store {
         upkeep.log_lags = upkeep.manifest.log_floor < cut.number;
         raised?;
         done.wal_removed += self.log.remove_below(upkeep.manifest.log_floor)?;
-        upkeep.log_bytes_sealed = self.log.figures().1;
+        (upkeep.log_began, upkeep.replayed_bytes) = (self.log.position(), 0);
         if sealed {
             self.counters.seals.fetch_add(1, Relaxed);
             done.sealed = true;
