@@ -93,8 +93,50 @@ pub(crate) struct Piece {
     pub(crate) first_row: u32,
     /// Rows from there on, absent ones included.
     pub(crate) rows: u32,
-    /// Where the encoded values stand in the buffer they were copied to.
+    /// Where the values stand in the buffer they were copied to, and how.
     pub(crate) payload: Range<usize>,
+    pub(crate) encoding: Encoding,
+}
+
+/// How the values of a piece stand in its payload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// As the codec's column.
+    #[default]
+    Column,
+    /// Decoded: one bit for each row, lowest first, set where there is no value, filled up to a byte; then for each row
+    /// the bits of its value, little endian, any where there is none.
+    Plain,
+}
+
+/// Appends values in [`Encoding::Plain`]: the bits of each row, `None` where it has no value.
+pub(crate) fn put_plain(values: impl ExactSizeIterator<Item = Option<u64>> + Clone, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start + values.len().div_ceil(8), 0);
+    for (row, _) in values.clone().enumerate().filter(|(_, value)| value.is_none()) {
+        out[start + row / 8] |= 1 << (row % 8);
+    }
+    out.extend(values.flat_map(|value| value.unwrap_or(0).to_le_bytes()));
+}
+
+/// Hands `(row, bits)` of every present row in `wanted` of plain values to `sink`, ascending.
+fn decode_plain(
+    payload: &[u8],
+    rows: u32,
+    wanted: Range<u32>,
+    mut sink: impl FnMut(u32, u64),
+) -> Result<(), &'static str> {
+    let absent = payload.get(..rows.div_ceil(8) as usize).ok_or("plain values are cut short")?;
+    let (values, rest) = payload[absent.len()..].as_chunks::<8>();
+    if values.len() != rows as usize || !rest.is_empty() {
+        return Err("plain values are not as many as the rows");
+    }
+    for row in wanted {
+        if absent[row as usize / 8] >> (row % 8) & 1 == 0 {
+            sink(row, u64::from_le_bytes(values[row as usize]));
+        }
+    }
+    Ok(())
 }
 
 impl Piece {
@@ -108,11 +150,35 @@ impl Piece {
         let bytes = payload.get(self.payload.clone()).ok_or("column lies outside its payload")?;
         let start = rows.start.saturating_sub(self.first_row).min(self.rows);
         let end = rows.end.saturating_sub(self.first_row).min(self.rows);
-        decode_column(bytes, start..end, |row, bits| sink(self.first_row + row, bits))
+        let sink = |row, bits| sink(self.first_row + row, bits);
+        match self.encoding {
+            Encoding::Column => decode_column(bytes, start..end, sink),
+            Encoding::Plain => decode_plain(bytes, self.rows, start..end, sink),
+        }
     }
 
     /// The same for all rows.
     pub(crate) fn decode_all(&self, payload: &[u8], sink: impl FnMut(u32, u64)) -> Result<(), &'static str> {
         self.decode(payload, 0..u32::MAX, sink)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_values_are_read_back_and_those_that_are_absent_left_out() {
+        let values: Vec<Option<u64>> = (0..21).map(|row| (row % 3 != 1).then_some(row * 7)).collect();
+        let mut payload = vec![9; 4];
+        put_plain(values.iter().copied(), &mut payload);
+        let piece =
+            Piece { stream: 0, first_row: 5, rows: 21, payload: 4..payload.len(), encoding: Encoding::Plain };
+        let mut found = Vec::new();
+        piece.decode(&payload, 7..20, |row, bits| found.push((row, bits))).unwrap();
+        let want: Vec<(u32, u64)> =
+            (7..20).filter_map(|row| values[row as usize - 5].map(|bits| (row, bits))).collect();
+        assert_eq!(found, want);
+        assert!(Piece { rows: 22, ..piece }.decode_all(&payload, |_, _| ()).is_err());
     }
 }

@@ -8,7 +8,7 @@ use metricsstore_model::Refusal;
 use super::late::LateRuns;
 use super::pages::Pages;
 use super::streams::{Place, Streams};
-use crate::column::{Arena, Column, Piece, decode_column};
+use crate::column::{Arena, Column, Encoding, Piece, decode_column};
 use crate::kinds::Kinds;
 use crate::sync::Mutex;
 
@@ -499,6 +499,7 @@ impl EpochData {
                 first_row: rows.start,
                 rows: rows.end - rows.start,
                 payload: start..payload.len(),
+                encoding: Encoding::Column,
             };
             pieces.push(piece);
         });

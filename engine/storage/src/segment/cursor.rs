@@ -8,7 +8,7 @@ use super::Segment;
 use super::kind_cursor::KindBlock;
 use crate::StorageError;
 use crate::bytes::Cursor;
-use crate::column::Piece;
+use crate::column::{Encoding, Piece};
 
 /// Rows that one stream can have; more in a file is damage.
 const MAX_ROWS: u32 = 1 << 28;
@@ -177,7 +177,13 @@ fn decode_series(content: &[u8], entries: &mut Vec<(u32, Piece)>) -> Option<()> 
         let end = payload.checked_add(usize::try_from(cursor.varint()?).ok()?)?;
         entries.push((
             series,
-            Piece { stream: u32::try_from(stream).ok()?, first_row, rows, payload: payload..end },
+            Piece {
+                stream: u32::try_from(stream).ok()?,
+                first_row,
+                rows,
+                payload: payload..end,
+                encoding: Encoding::Column,
+            },
         ));
         payload = end;
     }
