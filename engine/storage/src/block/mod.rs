@@ -93,6 +93,18 @@ pub(crate) trait Block: Send + Sync {
     /// [`series::fingerprint`] of the labels of a row, without decoding them where the format has it.
     fn fingerprint(&self, row: u32) -> Result<u128, StorageError>;
 
+    /// The same of many rows, ascending: appends one for each. Selects join hundreds of thousands of rows by it, so a
+    /// format that has them side by side reads them so.
+    fn fingerprints_into(&self, rows: &[u32], fingerprints: &mut Vec<u128>) -> Result<(), StorageError> {
+        for &row in rows {
+            fingerprints.push(self.fingerprint(row)?);
+        }
+        Ok(())
+    }
+
+    /// The rows that have columns of a kind; `None` where only their columns would say.
+    fn rows_with(&self, kind: Kind) -> Result<Option<RoaringBitmap>, StorageError>;
+
     /// Sorted names of the labels of these rows, of all where there are none given.
     fn label_names(&self, rows: Option<&RoaringBitmap>) -> Result<Vec<String>, StorageError>;
 
