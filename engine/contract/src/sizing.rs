@@ -112,11 +112,14 @@ impl<'de> Deserialize<'de> for BudgetPolicy {
 /// The memory budget in bytes.
 ///
 /// Under a limit it is min(share × limit, limit − 32Mi), or the absolute budget capped by limit − 32Mi. Without a limit a
-/// share is 60 % of the machine's memory, and an absolute budget is capped by what the machine has less 32Mi. Where less
+/// share is 60 % of the machine's memory, and an absolute budget is capped by what the machine has less 32Mi; a limit that
+/// is not below the machine's memory is none. `machine_bytes` is 0 where the machine is not known. Where less
 /// than 64Mi are to be had at all, half of it stays free instead of 32Mi, so that a budget is never zero.
 pub fn budget_bytes(policy: BudgetPolicy, limit_bytes: Option<u64>, machine_bytes: u64) -> u64 {
-    // A cgroup without a limit may report a number beyond any machine (v1 does).
-    let limit = limit_bytes.filter(|limit| *limit < UNLIMITED);
+    // A cgroup without a limit may report a number beyond any machine (v1 does), and a limit that the machine cannot
+    // give never bites before the machine itself is out of memory.
+    let is_real = |limit: &u64| *limit < UNLIMITED && (machine_bytes == 0 || *limit < machine_bytes);
+    let limit = limit_bytes.filter(is_real);
     let have = limit.unwrap_or(machine_bytes);
     let most = have - HEADROOM_BYTES.min(have / 2);
     let wanted = match policy {
@@ -193,6 +196,8 @@ mod tests {
     fn without_a_limit_the_engine_takes_sixty_per_cent_of_the_machine() {
         assert_eq!(budget_bytes(BudgetPolicy::default(), None, 10_000 * MI), 6_000 * MI);
         assert_eq!(budget_bytes(BudgetPolicy::default(), Some(u64::MAX), 10_000 * MI), 6_000 * MI);
+        assert_eq!(budget_bytes(BudgetPolicy::default(), Some(20_000 * MI), 10_000 * MI), 6_000 * MI);
+        assert_eq!(budget_bytes(BudgetPolicy::default(), Some(20_000 * MI), 0), 18_000 * MI);
         assert_eq!(budget_bytes(BudgetPolicy::Absolute(200 * MI), None, 10_000 * MI), 200 * MI);
     }
 

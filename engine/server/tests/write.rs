@@ -99,6 +99,19 @@ fn a_request_that_never_fits_the_budget_is_refused_at_once_and_not_to_be_sent_ag
     assert_eq!(answer.status, 413, "{}", answer.text());
     assert!(answer.text().contains("send smaller requests"), "{}", answer.text());
     assert!(began.elapsed() < std::time::Duration::from_secs(5));
+    // As long compressed as decoded: by its length alone, and where only both together are too long.
+    for mebibytes in [24, 8] {
+        let mut state = 1_u32;
+        let noise: Vec<u8> = (0..mebibytes << 20)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            })
+            .collect();
+        let answer = engine.write(&snap::raw::Encoder::new().compress_vec(&noise).unwrap());
+        assert_eq!(answer.status, 413, "{}", answer.text());
+        assert!(answer.text().contains("requests may hold 16777216 bytes"), "{}", answer.text());
+    }
     // What decodes to more than first reserved but fits is read.
     let small = snap::raw::Encoder::new().compress_vec(&vec![b'\n'; 1 << 20]).unwrap();
     assert_eq!(engine.write(&small).status, 400);

@@ -19,7 +19,7 @@ use crate::{DiskLevel, ReadOnly};
 
 /// The reserve: so many bytes, but never more than these shares of the volume and of what retention allows. It holds what
 /// a seal usually makes of a head: a second line behind the room that is left free for one.
-const RESERVE_BYTES: u64 = 16 << 20;
+const RESERVE_BYTES: u64 = 8 << 20;
 const RESERVE_SHARE: u64 = 20;
 const RETENTION_SHARE: u64 = 16;
 /// What is written between two looks at the volume, at most so much of it.
@@ -284,10 +284,10 @@ mod tests {
         // A seal may write 10 MiB, and 16 MiB may be written until the next look.
         for (left, level) in [
             (1000, Normal),
-            (68, Normal),
-            (67, Tight),
-            (68, Tight),
-            (84, Normal),
+            (60, Normal),
+            (59, Tight),
+            (60, Tight),
+            (76, Normal),
             (26, Tight),
             (25, ReadOnly),
             (33, ReadOnly),
@@ -315,7 +315,7 @@ mod tests {
         for (total, allowed, wanted) in [
             (10 << 30, None, RESERVE_BYTES),
             (100 * MI, None, 5 * MI),
-            (10 << 30, Some(160 * MI), 10 * MI),
+            (10 << 30, Some(96 * MI), 6 * MI),
             (10 << 30, Some(10 << 30), RESERVE_BYTES),
         ] {
             let disk = Disk::new(allowed);
@@ -328,7 +328,7 @@ mod tests {
     fn work_that_is_not_needed_leaves_room_for_a_seal_and_for_the_reserve() {
         let disk = Disk::new(None);
         see(&disk, 100, true);
-        assert!(disk.has_room_for(58 * MI) && !disk.has_room_for(59 * MI));
+        assert!(disk.has_room_for(66 * MI) && !disk.has_room_for(67 * MI));
         assert!(!disk.wants_seal(100 * MI));
         see(&disk, 64, true);
         assert!(disk.wants_seal(8 * MI) && !disk.wants_seal(7 * MI));

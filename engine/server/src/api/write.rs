@@ -26,7 +26,7 @@ use crate::memory::{mebibytes, percent};
 
 /// Bytes reserved for each byte of a body before it is read: the body, what it decompresses to, the batch.
 const RESERVED_PER_BYTE: usize = 3;
-/// Requests in flight may reserve this part of the budget; a larger one goes through alone.
+/// Requests in flight may reserve this part of the budget; one that needs more is too large.
 const SHARE: u64 = 6;
 /// What a sample of a series of its own takes beside the body when it is refused, with the room of vectors that double:
 /// its row and sample as decoded, what its row was found to be, and its refusal.
@@ -101,8 +101,13 @@ impl WriteDesk {
         }
     }
 
+    /// Bytes that requests may reserve in all.
+    fn room_bytes(&self) -> usize {
+        self.room_kib.load(Relaxed) as usize * 1024
+    }
+
     async fn reserve(&self, bytes: usize) -> Option<Reservation> {
-        // A request larger than all the room is let through alone.
+        // What is reserved before the length is known may be more than all the room: then the request waits to be alone.
         let kib = (bytes.div_ceil(1024) as u32).clamp(1, self.room_kib.load(Relaxed));
         let permit = self.room.clone().acquire_many_owned(kib);
         let permit = tokio::time::timeout(WAIT, permit).await.ok()?.ok()?;
@@ -204,6 +209,11 @@ async fn write_inner(app: &Arc<App>, request: Request<Body>) -> Result<(), Refus
     }
     let origin = origin_of(&request);
     let length = body_length(request.headers())?;
+    let room = app.writes.room_bytes();
+    if request.headers().contains_key(header::CONTENT_LENGTH) && length > room {
+        return Err(beyond_room(&format!("has {length} bytes"), room));
+    }
+    let length = length.min(room);
     let reservation = app.writes.reserve(length * RESERVED_PER_BYTE).await;
     let Some(reservation) = reservation else {
         return Err(retry(app, CROWDED, 1));
@@ -339,6 +349,13 @@ async fn read_body(mut body: Body, length: usize) -> Result<Bytes, Refused> {
         .unwrap_or_else(|_| Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")))
 }
 
+fn beyond_room(what: &str, room: usize) -> Refused {
+    let message = format!(
+        "the request {what}, but requests may hold {room} bytes under this memory budget; send smaller requests"
+    );
+    refuse(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
 /// Highly compressed bodies decode to more than was reserved: all of it is reserved anew then, because two requests
 /// that keep one part while they wait for another may wait for each other.
 async fn reserve_decoded(
@@ -348,18 +365,15 @@ async fn reserve_decoded(
     reservation: Reservation,
 ) -> Result<Reservation, Refused> {
     let needed = length + decoded + decoded / 2;
+    let room = app.writes.room_bytes();
+    if needed > room {
+        let what = format!("decompresses to {decoded} bytes and needs {needed}");
+        return Err(beyond_room(&what, room));
+    }
     if needed <= length * RESERVED_PER_BYTE {
         return Ok(reservation);
     }
     drop(reservation);
-    let room = app.writes.room_kib.load(Relaxed) as usize * 1024;
-    if needed > room {
-        let message = format!(
-            "the request decompresses to {decoded} bytes and needs {needed}, but requests may hold {room} bytes under \
-             this memory budget; send smaller requests"
-        );
-        return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, message));
-    }
     let busy = || retry(app, CROWDED, 1);
     app.writes.reserve(needed).await.ok_or_else(busy)
 }
