@@ -330,7 +330,7 @@ mod tests {
         see(&disk, 100, true);
         assert!(disk.has_room_for(66 * MI) && !disk.has_room_for(67 * MI));
         assert!(!disk.wants_seal(100 * MI));
-        see(&disk, 64, true);
+        see(&disk, 59, true);
         assert!(disk.wants_seal(8 * MI) && !disk.wants_seal(7 * MI));
     }
 }

@@ -15,7 +15,7 @@ const DURABLE: Acknowledge = Acknowledge::Durable;
 const MI: u64 = 1 << 20;
 const TOTAL: u64 = 1 << 30;
 /// On a volume of this size.
-const RESERVE: u64 = 16 * MI;
+const RESERVE: u64 = 8 * MI;
 
 fn is_busy(store: &Store, number: u32, time: i64) -> bool {
     match append(store, &[(number, time, 1.0)], DURABLE) {
