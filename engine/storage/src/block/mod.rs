@@ -14,6 +14,7 @@ use crate::StorageError;
 use crate::column::Piece;
 use crate::kinds::{Kind, KindColumn};
 
+pub(crate) mod prometheus;
 pub(crate) mod series;
 pub(crate) mod ulid;
 
