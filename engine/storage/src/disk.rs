@@ -31,8 +31,9 @@ const LOG_SHARE: u64 = 8;
 
 /// What is known of the volume.
 pub(crate) struct Disk {
-    /// What retention by bytes allows.
-    allowed: Option<u64>,
+    /// What retention allows: bytes, and the bits of a share of the volume; none where they are this much and no number.
+    allowed_bytes: AtomicU64,
+    allowed_share: AtomicU64,
     level: AtomicU8,
     total: AtomicU64,
     available: AtomicU64,
@@ -48,9 +49,10 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) fn new(allowed: Option<u64>) -> Disk {
+    pub(crate) fn new(allowed_bytes: Option<u64>, allowed_share: Option<f64>) -> Disk {
         Disk {
-            allowed,
+            allowed_bytes: AtomicU64::new(allowed_bytes.unwrap_or(u64::MAX)),
+            allowed_share: AtomicU64::new(allowed_share.unwrap_or(f64::NAN).to_bits()),
             level: AtomicU8::new(DiskLevel::Normal as u8),
             total: AtomicU64::new(u64::MAX),
             available: AtomicU64::new(u64::MAX),
@@ -60,6 +62,22 @@ impl Disk {
             complained: AtomicBool::new(false),
             read_only_entered: AtomicU64::new(0),
         }
+    }
+
+    /// Bytes that everything in the data directory may take: the lower of those that were set and of the share that was.
+    /// A share binds once the size of the volume is known.
+    pub(crate) fn allowed(&self) -> Option<u64> {
+        let (bytes, total) = (self.allowed_bytes.load(Relaxed), self.total.load(Relaxed));
+        let share = f64::from_bits(self.allowed_share.load(Relaxed));
+        let of_volume =
+            if share.is_nan() || total == u64::MAX { u64::MAX } else { (total as f64 * share) as u64 };
+        Some(bytes.min(of_volume)).filter(|bytes| *bytes < u64::MAX)
+    }
+
+    /// Changes both bounds.
+    pub(crate) fn allow(&self, bytes: Option<u64>, share: Option<f64>) {
+        self.allowed_bytes.store(bytes.unwrap_or(u64::MAX), Relaxed);
+        self.allowed_share.store(share.unwrap_or(f64::NAN).to_bits(), Relaxed);
     }
 
     pub(crate) fn level(&self) -> DiskLevel {
@@ -90,7 +108,7 @@ impl Disk {
 
     fn wanted_reserve(&self) -> u64 {
         let of_volume = RESERVE_BYTES.min(self.total.load(Relaxed) / RESERVE_SHARE);
-        self.allowed.map_or(of_volume, |bytes| of_volume.min(bytes / RETENTION_SHARE))
+        self.allowed().map_or(of_volume, |bytes| of_volume.min(bytes / RETENTION_SHARE))
     }
 
     /// Bytes of a reserve that is to be made. The size of some volumes changes: half of what is wanted will do.
@@ -280,7 +298,7 @@ mod tests {
 
     #[test]
     fn levels_rise_while_a_seal_still_fits_and_fall_with_space_to_spare() {
-        let disk = Disk::new(None);
+        let disk = Disk::new(None, None);
         // A seal may write 10 MiB, and 16 MiB may be written until the next look.
         for (left, level) in [
             (1000, Normal),
@@ -301,7 +319,7 @@ mod tests {
 
     #[test]
     fn writing_does_not_go_on_before_the_reserve_is_there_again() {
-        let disk = Disk::new(None);
+        let disk = Disk::new(None, None);
         disk.found_full();
         assert_eq!(disk.level(), ReadOnly);
         assert_eq!(see(&disk, 5000, false), ReadOnly);
@@ -318,15 +336,31 @@ mod tests {
             (10 << 30, Some(96 * MI), 6 * MI),
             (10 << 30, Some(10 << 30), RESERVE_BYTES),
         ] {
-            let disk = Disk::new(allowed);
+            let disk = Disk::new(allowed, None);
             disk.see(Space { total, available: total }, 0);
             assert_eq!(disk.wanted_reserve(), wanted);
         }
     }
 
     #[test]
+    fn the_lower_of_a_number_and_a_share_of_the_volume_is_what_may_be_kept() {
+        let disk = Disk::new(None, Some(0.5));
+        assert_eq!(disk.allowed(), None, "the volume is not known yet");
+        disk.see(Space { total: 1000, available: 1000 }, 0);
+        assert_eq!(disk.allowed(), Some(500));
+        disk.allow(Some(300), Some(0.5));
+        assert_eq!(disk.allowed(), Some(300));
+        disk.allow(Some(700), Some(0.5));
+        assert_eq!(disk.allowed(), Some(500));
+        disk.allow(Some(700), None);
+        assert_eq!(disk.allowed(), Some(700));
+        disk.allow(None, None);
+        assert_eq!(disk.allowed(), None);
+    }
+
+    #[test]
     fn work_that_is_not_needed_leaves_room_for_a_seal_and_for_the_reserve() {
-        let disk = Disk::new(None);
+        let disk = Disk::new(None, None);
         see(&disk, 100, true);
         assert!(disk.has_room_for(66 * MI) && !disk.has_room_for(67 * MI));
         assert!(!disk.wants_seal(100 * MI));

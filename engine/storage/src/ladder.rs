@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn the_higher_of_counted_and_told_is_obeyed() {
         let budget = Budget::new(1000);
-        let ladder = Ladder::new(budget.clone(), Disk::new(None));
+        let ladder = Ladder::new(budget.clone(), Disk::new(None, None));
         assert_eq!(ladder.level(), Level::Normal);
         budget.set(Part::HeadPayload, 930);
         assert_eq!(ladder.level(), Level::RefuseSeries);
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn histograms_are_admitted_while_they_leave_room_for_writes() {
         let budget = Budget::new(1000);
-        let ladder = Ladder::new(budget.clone(), Disk::new(None));
+        let ladder = Ladder::new(budget.clone(), Disk::new(None, None));
         budget.set(Part::HeadPayload, 800);
         assert!(ladder.admit_histograms(169).is_ok());
         assert!(ladder.admit_histograms(170).is_err());
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn room_is_kept_for_the_samples_of_all_series_and_for_the_seal_that_frees_them() {
         let budget = Budget::new(1000);
-        let ladder = Ladder::new(budget.clone(), Disk::new(None));
+        let ladder = Ladder::new(budget.clone(), Disk::new(None, None));
         budget.set(Part::SeriesState, 400);
         budget.set(Part::Identity, 100);
         // 500 now, 100 more of samples, 200 while they are sealed.
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn columns_that_a_seal_freed_come_back_with_the_next_samples() {
         let budget = Budget::new(1000);
-        let ladder = Ladder::new(budget.clone(), Disk::new(None));
+        let ladder = Ladder::new(budget.clone(), Disk::new(None, None));
         budget.set(Part::SeriesState, 600);
         assert!(!ladder.admits_series());
         ladder.note_sealing();

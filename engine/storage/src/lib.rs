@@ -68,6 +68,7 @@ mod tombstones;
 mod view;
 mod wal;
 
+pub use block::Format as BlockFormat;
 pub use error::StorageError;
 pub use exemplars::{SeriesExemplars, StoredExemplar};
 pub use options::{

@@ -326,7 +326,7 @@ impl Store {
     /// The oldest segments, as many as must go for everything on disk to fit the bytes that are set. What is in
     /// quarantine does not count: good samples must not go for damaged files, which nobody but the operator removes.
     fn outsized(&self, segments: &[Arc<Segment>]) -> Vec<u64> {
-        let Some(limit) = self.options.retention_bytes else { return Vec::new() };
+        let Some(limit) = self.ladder.disk.allowed() else { return Vec::new() };
         let aside = self.bytes_in(&Places::quarantine(&self.options.dir));
         let counted = self.counters.disk_bytes.load(Relaxed).saturating_sub(aside);
         let mut excess = counted.saturating_sub(limit);

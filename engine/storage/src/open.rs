@@ -70,7 +70,7 @@ pub(crate) fn open(
         layout,
         files,
         clock,
-        ladder: Ladder::new(budget.clone(), Disk::new(options.retention_bytes)),
+        ladder: Ladder::new(budget.clone(), Disk::new(options.retention_bytes, options.retention_share)),
         budget,
         identity,
         log,

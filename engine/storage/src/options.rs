@@ -1,6 +1,8 @@
 //! What the store is told, and what it tells about itself.
 use std::path::PathBuf;
 
+use crate::BlockFormat;
+
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// When an append with [`metricsstore_model::Acknowledge::Durable`] may return.
@@ -22,14 +24,24 @@ pub struct StoreOptions {
     /// How long samples are kept, by the wall clock; `None` keeps everything.
     pub retention_ms: Option<i64>,
     /// Bytes that everything in the data directory may take, except for damaged files in quarantine; above it the
-    /// oldest segments go. `None`: no bound.
+    /// oldest segments and blocks go. `None`: no bound.
     pub retention_bytes: Option<u64>,
+    /// The same as a share of the data volume, above 0 and at most 1; the lower of both bounds holds.
+    pub retention_share: Option<f64>,
     /// How far behind the newest sample of the store a sample is accepted that is older than its series' newest, or
     /// too far behind to be in order; 0 accepts none. Exact duplicates succeed whatever the window.
     pub out_of_order_window_ms: i64,
     /// `--storage.tsdb.min-block-duration`: half of it is how far a lagging series may stay behind the newest
     /// sample of the store.
     pub block_duration_ms: i64,
+    /// `--storage.tsdb.max-block-duration`: blocks are not merged into longer ones. `None`: a tenth of retention, at
+    /// most 31 days.
+    pub max_block_duration_ms: Option<i64>,
+    /// Format of the blocks that are written; those of the other one are read all the same.
+    pub block_format: BlockFormat,
+    /// `--storage.tsdb.delay-compact-file.path`: a JSON file of a shipper (`thanos.shipper.json`); blocks of level 1 are
+    /// not merged before its list `uploaded` names them.
+    pub delay_compact_file: Option<PathBuf>,
     /// Exemplars that are kept in memory for all series together; 0 keeps none.
     pub max_exemplars: usize,
     /// When an append is acknowledged.
@@ -44,8 +56,12 @@ impl StoreOptions {
             shards: 1,
             retention_ms: Some(15 * 24 * 3_600_000),
             retention_bytes: None,
+            retention_share: None,
             out_of_order_window_ms: 0,
             block_duration_ms: 2 * 3_600_000,
+            max_block_duration_ms: None,
+            block_format: BlockFormat::Native,
+            delay_compact_file: None,
             max_exemplars: 0,
             wal_sync: WalSync::Commit,
         }

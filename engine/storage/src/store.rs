@@ -106,6 +106,12 @@ impl Store {
         self.retention_ms.store(retention_ms.map_or(-1, |ms| ms.max(0)), Relaxed);
     }
 
+    /// Changes the bounds on what everything on disk may take, as [`StoreOptions::retention_bytes`] and
+    /// [`StoreOptions::retention_share`] set them. Takes effect at the next tick.
+    pub fn set_retention_size(&self, bytes: Option<u64>, share: Option<f64>) {
+        self.ladder.disk.allow(bytes, share);
+    }
+
     /// Changes the out-of-order window while running; 0 accepts nothing out of order. Samples that were accepted stay.
     pub fn set_out_of_order_window_ms(&self, window_ms: i64) {
         self.out_of_order_window_ms.store(window_ms.max(0), Relaxed);

@@ -23,7 +23,7 @@ pub(crate) use ulid::Ulid;
 
 /// Which bytes a block is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// One file `blocks/<ULID>`.
     Native,
     /// A directory `<ULID>` at the top of the data directory.
