@@ -134,13 +134,19 @@ pub(crate) trait BlockCursor: Send {
     /// The timestamps of a stream that a piece names.
     fn times(&mut self, stream: u32) -> Result<Arc<[i64]>, StorageError>;
 
-    /// Histograms or start timestamps of a row.
-    fn kind_column(&mut self, kind: Kind, row: u32) -> Result<Option<KindColumn>, StorageError>;
+    /// Histograms or start timestamps of a row: those from `within_ms.0` to `within_ms.1`, and perhaps others around them.
+    fn kind_column(
+        &mut self,
+        kind: Kind,
+        row: u32,
+        within_ms: (i64, i64),
+    ) -> Result<Option<KindColumn>, StorageError>;
 
-    /// Appends the exemplars of a row, oldest first. Formats without exemplars have none.
+    /// Appends the exemplars of a row in that time, oldest first. Formats without exemplars have none.
     fn exemplars_into(
         &mut self,
         _row: u32,
+        _within_ms: (i64, i64),
         _exemplars: &mut Vec<crate::StoredExemplar>,
     ) -> Result<(), StorageError> {
         Ok(())
