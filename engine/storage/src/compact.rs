@@ -187,7 +187,8 @@ impl Merger {
                 }
             }
             let (cursors, damaged) = (&self.cursors, &mut self.damaged);
-            let merged = merge_kinds(kind, columns, |index, what| {
+            let from_ms = |index: usize| cursors[inputs[index]].segment().from_ms;
+            let merged = merge_kinds(kind, columns, from_ms, |index, what| {
                 let input = inputs[index];
                 note_damage(&mut damaged[input], &cursors[input].segment().damaged(what));
             });
@@ -272,9 +273,10 @@ impl Merger {
         let (mut first_row, mut samples) = (None, 0u64);
         let (mut min_ms, mut max_ms) = (i64::MAX, i64::MIN);
         for ((input, piece), &base) in self.found.iter().zip(&joined.bases) {
+            let from_ms = self.cursors[*input as usize].segment().from_ms;
             let decoded = piece.decode_all(&self.payload, |row, bits| {
                 let row = base + row;
-                let Some(&time) = times.get(row as usize) else { return };
+                let Some(&time) = times.get(row as usize).filter(|&&time| time >= from_ms) else { return };
                 encoder.set(row - *first_row.get_or_insert(row), bits);
                 samples += 1;
                 (min_ms, max_ms) = (min_ms.min(time), max_ms.max(time));
@@ -308,8 +310,10 @@ impl Merger {
                 }
                 Err(error) => return Err(error),
             };
+            let from_ms = self.cursors[input].segment().from_ms;
             let decoded = piece.decode_all(&self.payload, |row, bits| {
-                samples.extend(times.get(row as usize).map(|&time| (time, bits)));
+                let time = times.get(row as usize).filter(|&&time| time >= from_ms);
+                samples.extend(time.map(|&time| (time, bits)));
             });
             if let Err(what) = decoded {
                 note_damage(&mut self.damaged[input], &self.cursors[input].segment().damaged(what));

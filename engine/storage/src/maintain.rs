@@ -7,11 +7,11 @@ use metricsstore_budget::{Level, Part};
 use crate::append::Scratch;
 use crate::compact;
 use crate::ended::RemovalMark;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, NamedBlock};
 use crate::segment::Segment;
 use crate::store::{Places, Store};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::view::View;
+use crate::view::{LiveBlock, View, sort_blocks};
 use crate::wal::Cut;
 use crate::{DiskLevel, Maintenance, StorageError, identity_files, shutdown};
 
@@ -42,6 +42,8 @@ pub(crate) struct Upkeep {
     next_file: u64,
     /// Generation of the next manifest; runs ahead likewise.
     next_generation: u64,
+    /// Blocks that were begun in this process.
+    next_block: u64,
     /// When ended series were last removed.
     pub(crate) removal: RemovalMark,
     /// Whether the identity files are to be written anew: one of them is damaged, or defines a series that was removed.
@@ -51,6 +53,8 @@ pub(crate) struct Upkeep {
     pub(crate) log_lags: bool,
     /// Numbers of files that no manifest names, or not yet: remains of work that failed.
     unnamed: Vec<u64>,
+    /// Blocks that no manifest names, likewise.
+    unnamed_blocks: Vec<NamedBlock>,
     expiry: Retry,
     merging: Retry,
 }
@@ -90,10 +94,12 @@ impl Upkeep {
             pending: None,
             next_file,
             next_generation,
+            next_block: 0,
             removal: RemovalMark::before_any(now),
             renew_identity: false,
             log_lags: false,
             unnamed: Vec::new(),
+            unnamed_blocks: Vec::new(),
             expiry: Retry::default(),
             merging: Retry::default(),
         }
@@ -164,6 +170,7 @@ impl Store {
         let places = [
             Places::wal(dir),
             Places::segments(dir),
+            Places::blocks(dir),
             Places::identity(dir),
             Places::quarantine(dir),
             dir.clone(),
@@ -182,8 +189,12 @@ impl Store {
         (manifest.next_file, manifest.generation) = (upkeep.next_file, upkeep.next_generation);
         upkeep.next_generation += 1;
         manifest.store(&*self.files, &self.options.dir)?;
-        let named = [&manifest.segments, &manifest.identity];
-        upkeep.unnamed.retain(|number| !named.iter().any(|numbers| numbers.contains(number)));
+        let is_named = |number: u64| {
+            manifest.identity.contains(&number)
+                || manifest.segments.iter().any(|segment| segment.number == number)
+        };
+        upkeep.unnamed.retain(|&number| !is_named(number));
+        upkeep.unnamed_blocks.retain(|name| !manifest.blocks.contains(name));
         upkeep.manifest = manifest;
         upkeep.settled = true;
         Ok(())
@@ -192,19 +203,73 @@ impl Store {
     /// Removes what unfinished work of this process left behind, unless a slot of the manifest may name it.
     fn remove_remains(&self, upkeep: &mut Upkeep) {
         let dir = &self.options.dir;
-        if upkeep.unnamed.is_empty() || !upkeep.manifest.is_in(&*self.files, dir) {
+        let has_remains = !upkeep.unnamed.is_empty() || !upkeep.unnamed_blocks.is_empty();
+        if !has_remains || !upkeep.manifest.is_in(&*self.files, dir) {
             return;
         }
+        upkeep.unnamed_blocks.retain(|&name| !self.remove_block(name));
         upkeep.unnamed.retain(|&number| {
             let gone = self.remove_file(&self.segment_path(number));
             !(self.remove_file(&identity_files::path(dir, number)) && gone)
         });
     }
 
+    /// The name of a block that is to be written. Until a manifest names it, what there is of it goes with the remains.
+    pub(crate) fn take_block(&self, upkeep: &mut Upkeep) -> NamedBlock {
+        upkeep.next_block += 1;
+        let ulid = self.blocks.new_ulid(self.clock.now_ms(), upkeep.next_block);
+        let name = NamedBlock { ulid, format: self.options.block_format };
+        upkeep.unnamed_blocks.push(name);
+        name
+    }
+
+    /// Shows blocks in the place of others, durably, and removes the files of those. On an error nothing has changed.
+    pub(crate) fn replace_blocks(
+        &self,
+        upkeep: &mut Upkeep,
+        gone: &[NamedBlock],
+        come: Vec<Arc<LiveBlock>>,
+    ) -> Result<(), StorageError> {
+        let view = self.view.load_full();
+        let mut blocks: Vec<Arc<LiveBlock>> =
+            view.blocks.iter().filter(|live| !gone.contains(&live.name())).cloned().chain(come).collect();
+        sort_blocks(&mut blocks);
+        self.commit_view(upkeep, View { blocks, ..View::clone(&view) })?;
+        self.remove_blocks(upkeep, gone);
+        Ok(())
+    }
+
+    /// Makes the blocks and segments of a view those of the manifest, then shows it.
+    fn commit_view(&self, upkeep: &mut Upkeep, view: View) -> Result<(), StorageError> {
+        let (segments, blocks) = view.names();
+        let manifest = Manifest { segments, blocks, ..upkeep.manifest.clone() };
+        self.commit(upkeep, manifest)?;
+        self.view.store(Arc::new(view));
+        Ok(())
+    }
+
+    /// Removes the files of blocks that the manifest does not name any more; what cannot be removed is tried again.
+    fn remove_blocks(&self, upkeep: &mut Upkeep, names: &[NamedBlock]) {
+        for &name in names {
+            if !self.remove_block(name) {
+                upkeep.unnamed_blocks.push(name);
+            }
+        }
+    }
+
+    /// Removes what there is of a block that the manifest does not name and says whether it is gone.
+    fn remove_block(&self, name: NamedBlock) -> bool {
+        let removed = self.blocks.remove(name);
+        if let Err(error) = &removed {
+            tracing::warn!(%error, "a block that is no longer needed could not be removed");
+        }
+        removed.is_ok()
+    }
+
     /// Puts segments into the place of others in the view. The manifest is the caller's.
     pub(crate) fn show_segments(&self, segments: Vec<Arc<Segment>>) {
         let view = self.view.load_full();
-        self.view.store(Arc::new(View { segments, frozen: view.frozen.clone(), open: view.open.clone() }));
+        self.view.store(Arc::new(View { segments, ..View::clone(&view) }));
     }
 
     /// Series without an identity file get one; many files become one. Changes `manifest` and returns the files that
@@ -305,10 +370,7 @@ impl Store {
         if expired.is_empty() {
             return Ok(());
         }
-        let mut manifest = upkeep.manifest.clone();
-        manifest.segments = kept.iter().map(|segment| segment.number).collect();
-        self.commit(upkeep, manifest)?;
-        self.show_segments(kept);
+        self.commit_view(upkeep, View { segments: kept, ..View::clone(&view) })?;
         self.remove_segments(upkeep, &expired);
         done.expired = expired.len() as u32;
         Ok(())
@@ -397,10 +459,8 @@ impl Store {
                 segments.push(Arc::clone(segment));
             }
         }
-        let mut manifest = upkeep.manifest.clone();
-        manifest.segments = segments.iter().map(|segment| segment.number).collect();
-        self.commit(upkeep, manifest)?;
-        self.show_segments(segments);
+        let view = View { segments, ..View::clone(&self.view.load()) };
+        self.commit_view(upkeep, view)?;
         self.remove_segments(upkeep, inputs);
         Ok(())
     }

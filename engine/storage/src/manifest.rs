@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! manifest, manifest-2 (each written as *.tmp, synced, renamed, directory synced; in this order)
-//! ┌────────┬─────────────┬────────────┬───────────┬───────────┬──────────────────────┬──────────────────────────┬────────────┐
-//! │ "MSMF" │ version u32 │ generation │ next file │ log floor │ count, identity file │ count, segment number …  │ crc32c u32 │
-//! │        │ LE = 1      │ varint     │ varint    │ varint    │ numbers, varints     │ varints, in sealed order │ LE         │
-//! └────────┴─────────────┴────────────┴───────────┴───────────┴──────────────────────┴──────────────────────────┴────────────┘
+//! ┌────────┬─────────────┬────────────┬───────────┬───────────┬──────────────────────┬──────────┬────────┬────────────┐
+//! │ "MSMF" │ version u32 │ generation │ next file │ log floor │ count, identity file │ segments │ blocks │ crc32c u32 │
+//! │        │ LE = 1      │ varint     │ varint    │ varint    │ numbers, varints     │          │        │ LE         │
+//! └────────┴─────────────┴────────────┴───────────┴───────────┴──────────────────────┴──────────┴────────┴────────────┘
+//! segments  count varint, then for each in sealed order: number varint; zigzag(ms), varint: samples before stand in
+//!           blocks (the least number there is: none do)
+//! blocks    count varint, then for each: format u8 (1 native, 2 Prometheus), ULID 16 bytes big endian
 //! ```
 //! Files that it does not name are remains of unfinished work. The checksum covers everything before it.
 //!
@@ -26,8 +29,10 @@ use std::path::{Path, PathBuf};
 
 use metricsstore_vfs::Files;
 
-use crate::bytes::{Cursor, put_varint};
+use crate::block::{Format, Ulid};
+use crate::bytes::{Cursor, put_signed, put_varint};
 use crate::counters::Counters;
+use crate::segment::Segment;
 use crate::{StorageError, quarantine};
 
 /// In the order in which they are written.
@@ -48,12 +53,42 @@ pub(crate) struct Manifest {
     /// Identity files, to be loaded in this order.
     pub(crate) identity: Vec<u64>,
     /// Live segments, oldest samples of each series first.
-    pub(crate) segments: Vec<u64>,
+    pub(crate) segments: Vec<NamedSegment>,
+    /// Live blocks, in the order in which they are read.
+    pub(crate) blocks: Vec<NamedBlock>,
+}
+
+/// A live segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NamedSegment {
+    pub(crate) number: u64,
+    /// Samples before stand in blocks and are not read from the segment; `i64::MIN` for none.
+    pub(crate) from_ms: i64,
+}
+
+impl From<&Segment> for NamedSegment {
+    fn from(segment: &Segment) -> NamedSegment {
+        NamedSegment { number: segment.number, from_ms: segment.from_ms }
+    }
+}
+
+/// A live block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct NamedBlock {
+    pub(crate) ulid: Ulid,
+    pub(crate) format: Format,
 }
 
 impl Manifest {
     pub(crate) fn empty() -> Manifest {
-        Manifest { generation: 0, next_file: 1, log_floor: 1, identity: Vec::new(), segments: Vec::new() }
+        Manifest {
+            generation: 0,
+            next_file: 1,
+            log_floor: 1,
+            identity: Vec::new(),
+            segments: Vec::new(),
+            blocks: Vec::new(),
+        }
     }
 
     /// What the slots in `dir` say. A slot that cannot be believed is logged, counted and copied aside.
@@ -115,11 +150,19 @@ impl Manifest {
         put_varint(&mut out, self.generation);
         put_varint(&mut out, self.next_file);
         put_varint(&mut out, self.log_floor);
-        for numbers in [&self.identity, &self.segments] {
-            put_varint(&mut out, numbers.len() as u64);
-            for &number in numbers {
-                put_varint(&mut out, number);
-            }
+        put_varint(&mut out, self.identity.len() as u64);
+        for &number in &self.identity {
+            put_varint(&mut out, number);
+        }
+        put_varint(&mut out, self.segments.len() as u64);
+        for segment in &self.segments {
+            put_varint(&mut out, segment.number);
+            put_signed(&mut out, segment.from_ms);
+        }
+        put_varint(&mut out, self.blocks.len() as u64);
+        for block in &self.blocks {
+            out.push(block.format as u8);
+            out.extend_from_slice(&block.ulid.0.to_be_bytes());
         }
         let crc = crc32c::crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
@@ -151,12 +194,14 @@ impl Manifest {
 
     fn decode_fields(cursor: &mut Cursor<'_>) -> Option<Manifest> {
         let (generation, next_file, log_floor) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
-        let mut numbers = || -> Option<Vec<u64>> {
-            let count = cursor.varint()?;
-            (0..count).map(|_| cursor.varint()).collect()
-        };
-        let (identity, segments) = (numbers()?, numbers()?);
-        Some(Manifest { generation, next_file, log_floor, identity, segments })
+        let count = cursor.varint()?;
+        let identity = (0..count).map(|_| cursor.varint()).collect::<Option<_>>()?;
+        let count = cursor.varint()?;
+        let mut segment = || Some(NamedSegment { number: cursor.varint()?, from_ms: cursor.signed()? });
+        let segments = (0..count).map(|_| segment()).collect::<Option<_>>()?;
+        let count = cursor.varint()?;
+        let blocks = (0..count).map(|_| decode_block(cursor)).collect::<Option<_>>()?;
+        Some(Manifest { generation, next_file, log_floor, identity, segments, blocks })
     }
 
     /// Makes this the manifest of `dir`: in both slots, or it is an error.
@@ -164,6 +209,12 @@ impl Manifest {
         let bytes = self.encode();
         SLOTS.iter().try_for_each(|name| write_atomically(files, dir, name, &bytes))
     }
+}
+
+fn decode_block(cursor: &mut Cursor<'_>) -> Option<NamedBlock> {
+    let (format, ulid) = cursor.take(17)?.split_first()?;
+    let format = Format::ALL.into_iter().find(|&known| known as u8 == *format)?;
+    Some(NamedBlock { ulid: Ulid(u128::from_be_bytes(ulid.try_into().ok()?)), format })
 }
 
 /// What a directory says of its manifest.
@@ -205,13 +256,23 @@ mod tests {
     use metricsstore_vfs::Files;
     use metricsstore_vfs::sim::{Call, Fault, SimFiles};
 
-    use super::{Loaded, Manifest, SLOTS};
+    use super::{Loaded, Manifest, NamedBlock, NamedSegment, SLOTS};
+    use crate::block::{Format, Ulid};
     use crate::counters::Counters;
 
     const DIR: &str = "/data";
 
     fn manifest(generation: u64) -> Manifest {
-        Manifest { generation, next_file: 900, log_floor: 7, identity: vec![1, 300], segments: vec![2, 4] }
+        let segment = |number, from_ms| NamedSegment { number, from_ms };
+        let block = |ulid, format| NamedBlock { ulid: Ulid(ulid), format };
+        Manifest {
+            generation,
+            next_file: 900,
+            log_floor: 7,
+            identity: vec![1, 300],
+            segments: vec![segment(2, -7), segment(4, i64::MIN)],
+            blocks: vec![block(u128::MAX, Format::Native), block(5 << 90, Format::Prometheus)],
+        }
     }
 
     fn dir() -> SimFiles {

@@ -7,6 +7,7 @@ use metricsstore_budget::Budget;
 use metricsstore_vfs::{Clock, Files};
 use roaring::RoaringBitmap;
 
+use crate::block::BlockFiles;
 use crate::counters::Counters;
 use crate::disk::Disk;
 use crate::exemplars::Exemplars;
@@ -16,14 +17,14 @@ use crate::identity::{Identity, SeriesId};
 use crate::kinds::Kind;
 use crate::ladder::Ladder;
 use crate::maintain::Upkeep;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, NamedSegment};
 use crate::recover::{self, Found};
 use crate::segment::{Segment, SegmentCursor};
 use crate::store::{Places, Store};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use crate::sync::{ArcSwap, Mutex, RwLock};
 use crate::tombstones::Tombstones;
-use crate::view::View;
+use crate::view::{LiveBlock, View, sort_blocks};
 use crate::wal::{self, Log};
 use crate::{Progress, StorageError, StoreOptions, compact, identity_files, quarantine, shutdown};
 
@@ -40,8 +41,10 @@ pub(crate) fn open(
     shutdown::note_last_end(&*files, &dir, &counters);
     let Found { mut manifest, mut settled, rebuilt } =
         recover::find_manifest(&files, &dir, &budget, &counters)?;
+    let block_files = BlockFiles::new(&files, &dir, &budget);
     if settled {
         remove_remains(&*files, &dir, &manifest)?;
+        block_files.remove_remains(&manifest.blocks)?;
     }
 
     let identity = Arc::new(Identity::new(budget.clone()));
@@ -49,9 +52,10 @@ pub(crate) fn open(
     for &number in &manifest.identity {
         all_defined &= identity_files::load(&*files, &dir, number, &identity, &counters)?;
     }
-    let named = manifest.segments.len();
+    let named = manifest.segments.len() + manifest.blocks.len();
     let segments = open_segments(&files, &dir, &mut manifest, &budget, &counters)?;
-    if segments.len() < named {
+    let blocks = open_blocks(&block_files, &mut manifest, &counters)?;
+    if segments.len() + blocks.len() < named {
         settled = recover::settle(&*files, &dir, &mut manifest)?;
     }
     let persisted_order = identity.next_order();
@@ -62,7 +66,7 @@ pub(crate) fn open(
 
     let layout = Layout::new(options.shards);
     let epochs = (0..layout.shards()).map(|_| Arc::new(Epoch { data: Mutex::new(EpochData::new(&budget)) }));
-    let view = View { segments, frozen: Vec::new(), open: epochs.collect() };
+    let view = View { blocks, segments, frozen: Vec::new(), open: epochs.collect() };
     let now = clock.monotonic();
     let store = Store {
         retention_ms: AtomicI64::new(options.retention_ms.map_or(-1, |ms| ms.max(0))),
@@ -74,6 +78,7 @@ pub(crate) fn open(
         budget,
         identity,
         log,
+        blocks: block_files,
         view: ArcSwap::from_pointee(view),
         gate: RwLock::new(()),
         upkeep: Mutex::new(Upkeep::new(manifest, settled, persisted_order, now)),
@@ -107,7 +112,14 @@ fn prepare(files: &dyn Files, dir: &Path) -> Result<Box<dyn Send + Sync>, Storag
         ErrorKind::WouldBlock => StorageError::Locked { dir: dir.display().to_string() },
         _ => StorageError::io("lock", &lock_path)(error),
     })?;
-    for place in [Places::wal(dir), Places::segments(dir), Places::identity(dir), Places::quarantine(dir)] {
+    let places = [
+        Places::wal(dir),
+        Places::segments(dir),
+        Places::blocks(dir),
+        Places::identity(dir),
+        Places::quarantine(dir),
+    ];
+    for place in places {
         files.create_dir_all(&place).map_err(StorageError::io("create", &place))?;
         files.sync_dir(&place).map_err(StorageError::io("sync", &place))?;
     }
@@ -126,9 +138,8 @@ fn prepare(files: &dyn Files, dir: &Path) -> Result<Box<dyn Send + Sync>, Storag
 /// Removes the remains of unfinished seals and merges. Both slots of the manifest are the same, so that nothing depends
 /// on a file that it does not name.
 fn remove_remains(files: &dyn Files, dir: &Path, manifest: &Manifest) -> Result<(), StorageError> {
-    for (place, live) in
-        [(Places::segments(dir), &manifest.segments), (Places::identity(dir), &manifest.identity)]
-    {
+    let segments = manifest.segments.iter().map(|segment| segment.number).collect();
+    for (place, live) in [(Places::segments(dir), &segments), (Places::identity(dir), &manifest.identity)] {
         for entry in files.list(&place).map_err(StorageError::io("list", &place))? {
             let path = place.join(&entry.name);
             let number = entry.name.parse::<u64>().ok().filter(|number| format!("{number:08}") == entry.name);
@@ -154,9 +165,9 @@ fn open_segments(
 ) -> Result<Vec<Arc<Segment>>, StorageError> {
     let place = Places::segments(dir);
     let mut segments = Vec::new();
-    for &number in &manifest.segments {
+    for &NamedSegment { number, from_ms } in &manifest.segments {
         match Segment::open(files, &place, number, budget) {
-            Ok(segment) => segments.push(Arc::new(segment)),
+            Ok(segment) => segments.push(Arc::new(segment.cut(from_ms, i64::MIN))),
             Err(error @ StorageError::Corrupt { .. }) => {
                 tracing::error!(%error, "a segment is damaged; it is moved to quarantine");
                 quarantine::move_aside(&**files, dir, &place.join(format!("{number:08}")), counters)?;
@@ -168,8 +179,46 @@ fn open_segments(
             Err(error) => return Err(error),
         }
     }
-    manifest.segments = segments.iter().map(|segment| segment.number).collect();
+    manifest.segments = segments.iter().map(|segment| NamedSegment::from(&**segment)).collect();
     Ok(segments)
+}
+
+/// Opens the live blocks, likewise.
+fn open_blocks(
+    files: &BlockFiles,
+    manifest: &mut Manifest,
+    counters: &Counters,
+) -> Result<Vec<Arc<LiveBlock>>, StorageError> {
+    let mut blocks = Vec::new();
+    for &name in &manifest.blocks {
+        let error = match files.open(name) {
+            Ok(block) => {
+                blocks.push(Arc::new(block));
+                continue;
+            }
+            Err(error) => error,
+        };
+        let path = files.path(name);
+        let is_there = || files.files.exists(&path).map_err(StorageError::io("read", &path));
+        match error {
+            StorageError::Io { error, file, .. } if error.kind() == ErrorKind::NotFound && !is_there()? => {
+                counters.quarantined.fetch_add(1, Relaxed);
+                tracing::error!(file, "a block is missing");
+            }
+            StorageError::Io { error, .. } if error.kind() != ErrorKind::NotFound => {
+                return Err(StorageError::io("read", &path)(error));
+            }
+            // Of a directory, one file may be what is missing.
+            error @ (StorageError::Corrupt { .. } | StorageError::Io { .. }) => {
+                tracing::error!(%error, "a block is damaged; it is moved to quarantine");
+                files.move_aside(name, counters)?;
+            }
+            error => return Err(error),
+        }
+    }
+    sort_blocks(&mut blocks);
+    manifest.blocks = blocks.iter().map(|block| block.name()).collect();
+    Ok(blocks)
 }
 
 /// An earlier process may have died before its last sync: what is replayed must not be less durable than what is
@@ -210,7 +259,7 @@ impl Store {
             replaced.push(segment.number);
         }
         let mut manifest = upkeep.manifest.clone();
-        manifest.segments = segments.iter().map(|segment| segment.number).collect();
+        manifest.segments = segments.iter().map(|segment| NamedSegment::from(&**segment)).collect();
         let old_identity = self.renew_identity(&mut upkeep, &mut manifest)?;
         self.commit(&mut upkeep, manifest)?;
         self.show_segments(segments);
@@ -238,7 +287,9 @@ impl Store {
     /// Tells the head the last sealed sample of every series that may still be judged by it.
     fn remember_sealed(&self) -> Result<(), StorageError> {
         let view = self.view.load();
-        let Some(newest_ms) = view.segments.iter().map(|segment| segment.max_ms).max() else { return Ok(()) };
+        let in_blocks = view.blocks.iter().map(|live| live.block.meta().max_ms);
+        let sealed = view.segments.iter().map(|segment| segment.max_ms);
+        let Some(newest_ms) = sealed.chain(in_blocks).max() else { return Ok(()) };
         self.newest_ms.store(newest_ms, Relaxed);
         let from_ms = self.credible_newest_ms().saturating_sub(self.options.block_duration_ms / 2);
         self.forgotten_ms.store(from_ms, Relaxed);

@@ -2,7 +2,6 @@
 use std::path::PathBuf;
 
 use crate::BlockFormat;
-
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// When an append with [`metricsstore_model::Acknowledge::Durable`] may return.

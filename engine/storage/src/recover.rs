@@ -2,8 +2,9 @@
 //!
 //! Built anew: every segment says where in sealed order it belongs, which segments it replaces and where the log goes
 //! on after it; every identity file is loaded, and of two series with one id or with the same labels the later one
-//! stays. What cannot be read is set aside. That may bring back series that had ended and segments whose removal was
-//! under way, and nothing else.
+//! stays. Blocks name those that were merged into them. Whatever of a segment stands in blocks is read from both until
+//! the next cut: the same samples, which are found once. What cannot be read is set aside. All that may bring back
+//! series that had ended and segments whose removal was under way, and nothing else.
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +12,9 @@ use std::sync::Arc;
 use metricsstore_budget::Budget;
 use metricsstore_vfs::Files;
 
+use crate::block::BlockFiles;
 use crate::counters::Counters;
-use crate::manifest::{Loaded, Manifest};
+use crate::manifest::{Loaded, Manifest, NamedBlock, NamedSegment};
 use crate::segment::Segment;
 use crate::store::Places;
 use crate::sync::atomic::Ordering::Relaxed;
@@ -72,6 +74,10 @@ pub(crate) fn settle(files: &dyn Files, dir: &Path, manifest: &mut Manifest) -> 
 fn is_new(files: &dyn Files, dir: &Path) -> Result<bool, StorageError> {
     Ok(numbers(files, &Places::segments(dir))?.is_empty()
         && numbers(files, &Places::identity(dir))?.is_empty()
+        && files
+            .list(&Places::blocks(dir))
+            .map_err(StorageError::io("list", &Places::blocks(dir)))?
+            .is_empty()
         && log_begin(files, dir)? <= 1)
 }
 
@@ -113,14 +119,37 @@ fn rebuild(
     let log_floor = segments.iter().map(|segment| segment.origin.log_floor).max();
     segments.retain(|segment| !replaced.contains(&segment.number));
     segments.sort_by_key(|segment| (segment.origin.place, segment.number));
-    let segments: Vec<u64> = segments.iter().map(|segment| segment.number).collect();
+    let sealed: Vec<u64> = segments.iter().map(|segment| segment.number).collect();
+    let segments = segments.iter().map(NamedSegment::from).collect();
+    let blocks = find_blocks(&BlockFiles::new(files, dir, budget), counters)?;
     let identity = numbers(&**files, &Places::identity(dir))?;
-    let last = [&segments, &identity].into_iter().flatten().chain(&replaced).max();
+    let last = [&sealed, &identity].into_iter().flatten().chain(&replaced).max();
     Ok(Manifest {
         generation: 0,
         next_file: last.map_or(1, |last| last + 1),
         log_floor: log_floor.map_or(log_begin(&**files, dir)?, |floor| floor.max(1)),
         identity,
         segments,
+        blocks,
     })
+}
+
+/// The blocks that can be read, but for those that were merged into others.
+fn find_blocks(files: &BlockFiles, counters: &Counters) -> Result<Vec<NamedBlock>, StorageError> {
+    let (mut found, mut merged) = (Vec::new(), BTreeSet::new());
+    for name in files.names()? {
+        match files.open(name) {
+            Ok(live) => {
+                merged.extend(live.block.meta().parents.iter().map(|parent| parent.ulid));
+                found.push(name);
+            }
+            Err(error @ StorageError::Corrupt { .. }) => {
+                tracing::error!(%error, "a block is damaged; it is moved to quarantine");
+                files.move_aside(name, counters)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    found.retain(|name| !merged.contains(&name.ulid));
+    Ok(found)
 }

@@ -9,7 +9,7 @@ use crate::head::{Epoch, PAGE_SERIES};
 use crate::identity::{Removal, Removed};
 use crate::kinds::Kind;
 use crate::maintain::Upkeep;
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, NamedSegment};
 use crate::segment::{NewPiece, Origin, Segment, SegmentWriter};
 use crate::store::{Places, Store};
 use crate::sync::Mutex;
@@ -182,7 +182,7 @@ impl Store {
             Arc::new(Epoch { data: Mutex::new(epoch.data.lock().succeed(remember_from_ms, is_live)) })
         });
         let open = open.collect();
-        self.view.store(Arc::new(View { segments: view.segments.clone(), frozen: view.open.clone(), open }));
+        self.view.store(Arc::new(View { frozen: view.open.clone(), open, ..View::clone(view) }));
     }
 
     /// Makes the frozen epochs a durable segment, then drops them and the log that they cover.
@@ -196,7 +196,7 @@ impl Store {
             manifest.log_floor = manifest.log_floor.max(cut.number);
         }
         let written = self.write_segment(upkeep, &view.frozen, manifest.log_floor).and_then(|segment| {
-            manifest.segments.extend(segment.as_ref().map(|segment| segment.number));
+            manifest.segments.extend(segment.as_ref().map(NamedSegment::from));
             let old = self.persist_series(upkeep, &mut manifest)?;
             self.commit(upkeep, manifest)?;
             Ok((segment, old))
@@ -214,7 +214,7 @@ impl Store {
             self.identity.forget_raw_keys_but(&segment.series);
         }
         let segments = view.segments.iter().cloned().chain(segment.map(Arc::new)).collect();
-        self.view.store(Arc::new(View { segments, frozen: Vec::new(), open: view.open.clone() }));
+        self.view.store(Arc::new(View { segments, frozen: Vec::new(), ..View::clone(&view) }));
         upkeep.pending = None;
         self.log.cover(cut, upkeep.persisted_order);
         self.remove_identity_files(&old_identity);

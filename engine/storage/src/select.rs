@@ -43,6 +43,16 @@ enum Part {
     },
 }
 
+impl Part {
+    /// What is older is not read from it.
+    fn begin_ms(&self) -> i64 {
+        match self {
+            Part::Segment(cursor) => cursor.segment().from_ms,
+            Part::Head { .. } => i64::MIN,
+        }
+    }
+}
+
 /// A stream of a part.
 type StreamKey = (u32, u32);
 
@@ -263,8 +273,9 @@ impl Select {
             let key = (found.part, found.piece.stream);
             self.load_times(key)?;
         }
-        let (start_ms, end_ms, times) = (self.start_ms, self.end_ms, &self.times);
+        let (end_ms, times, parts) = (self.end_ms, &self.times, &self.parts);
         self.found.retain(|found| {
+            let start_ms = parts[found.part as usize].begin_ms().max(self.start_ms);
             let rows = found.piece.first_row as usize..(found.piece.first_row + found.piece.rows) as usize;
             let times = times.get(&(found.part, found.piece.stream)).and_then(|times| times.get(rows));
             times.is_some_and(|times| times[0] <= end_ms && times[times.len() - 1] >= start_ms)
@@ -309,7 +320,8 @@ impl Select {
             });
             let times = self.times.get(&(found.part, found.piece.stream))?;
             let rows = times.get(from as usize..to as usize)?;
-            let skipped = rows.partition_point(|&time| time < self.start_ms) as u32;
+            let start_ms = self.parts[found.part as usize].begin_ms().max(self.start_ms);
+            let skipped = rows.partition_point(|&time| time < start_ms) as u32;
             let end = rows.partition_point(|&time| time <= self.end_ms) as u32;
             let rows = from + skipped..from + end.max(skipped);
             let rows_times = &times[rows.start as usize..rows.end as usize];
@@ -368,9 +380,10 @@ impl Select {
         let mask = self.masks.of(reference.order);
         for found in &self.found[members.clone()] {
             let Some(times) = self.times.get(&(found.part, found.piece.stream)) else { continue };
+            let start_ms = self.parts[found.part as usize].begin_ms().max(self.start_ms);
             let decoded = found.piece.decode_all(&self.payload, |row, bits| {
                 if let Some(&time) = times.get(row as usize)
-                    && (self.start_ms..=self.end_ms).contains(&time)
+                    && (start_ms..=self.end_ms).contains(&time)
                     && !mask.is_some_and(|mask| mask.covers(time))
                 {
                     samples.push((time, bits));

@@ -9,6 +9,7 @@ use metricsstore_vfs::{Clock, Files};
 use roaring::RoaringBitmap;
 
 use crate::append::Scratch;
+use crate::block::BlockFiles;
 use crate::counters::Counters;
 use crate::exemplars::Exemplars;
 use crate::families::Families;
@@ -35,6 +36,7 @@ pub struct Store {
     pub(crate) ladder: Ladder,
     pub(crate) identity: Arc<Identity>,
     pub(crate) log: Log,
+    pub(crate) blocks: BlockFiles,
     pub(crate) view: ArcSwap<View>,
     /// Appends hold it shared from the resolution of series to the write of their samples, selects while they take
     /// their snapshot; sealing holds it alone while it swaps the head and gives series ids free.
@@ -67,6 +69,9 @@ impl Places {
     }
     pub(crate) fn segments(dir: &Path) -> PathBuf {
         dir.join("segments")
+    }
+    pub(crate) fn blocks(dir: &Path) -> PathBuf {
+        dir.join("blocks")
     }
     pub(crate) fn identity(dir: &Path) -> PathBuf {
         dir.join("identity")

@@ -14,20 +14,28 @@ use crate::StorageError;
 use crate::column::Piece;
 use crate::kinds::{Kind, KindColumn};
 
+pub(crate) mod files;
 pub(crate) mod prometheus;
 pub(crate) mod series;
 pub(crate) mod ulid;
 
+pub(crate) use files::BlockFiles;
 pub(crate) use series::{SeriesData, SeriesStream};
 pub(crate) use ulid::Ulid;
 
 /// Which bytes a block is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
 pub enum Format {
     /// One file `blocks/<ULID>`.
-    Native,
+    Native = 1,
     /// A directory `<ULID>` at the top of the data directory.
     Prometheus,
+}
+
+impl Format {
+    /// Both.
+    pub const ALL: [Format; 2] = [Format::Native, Format::Prometheus];
 }
 
 /// What a block says of itself.

@@ -14,18 +14,18 @@ struct Arrived {
     histogram: Histogram,
 }
 
-/// Histograms of columns, older ones first, that `wanted` takes by their time. What is known of counter resets holds
+/// Histograms of columns, older ones first, that `wanted` takes by the column's index and their time. What is known of counter resets holds
 /// against the histogram that arrived before: where another one came between, nothing is known
 /// (prometheus/prometheus#15358). Says which column is damaged, and how.
 pub(super) fn merged_histograms<'c>(
     columns: impl IntoIterator<Item = &'c KindColumn>,
-    wanted: impl Fn(i64) -> bool,
+    wanted: impl Fn(usize, i64) -> bool,
 ) -> Result<Merged, (usize, &'static str)> {
     let (mut all, mut after_ms): (Vec<Arrived>, Option<i64>) = (Vec::new(), None);
     for (index, column) in columns.into_iter().enumerate() {
         let decoded = decode_histograms(&column.payload, |timestamp_ms, histogram| {
             let before = after_ms.replace(timestamp_ms);
-            if wanted(timestamp_ms) {
+            if wanted(index, timestamp_ms) {
                 all.push(Arrived { timestamp_ms, after_ms: before, histogram });
             }
         });
@@ -49,12 +49,12 @@ pub(super) fn merged_histograms<'c>(
 /// Start timestamps of columns by ascending time of the sample, likewise.
 pub(super) fn merged_starts<'c>(
     columns: impl IntoIterator<Item = &'c KindColumn>,
-    wanted: impl Fn(i64) -> bool,
+    wanted: impl Fn(usize, i64) -> bool,
 ) -> Result<Vec<(i64, i64)>, (usize, &'static str)> {
     let mut all = Vec::new();
     for (index, column) in columns.into_iter().enumerate() {
         let decoded = decode_starts(&column.payload, column.entries, |time, start| {
-            if wanted(time) {
+            if wanted(index, time) {
                 all.push((time, start));
             }
         });
@@ -65,22 +65,25 @@ pub(super) fn merged_starts<'c>(
     Ok(all)
 }
 
-/// The columns of one series from several segments as one; `None` where nothing is left. Every histogram is validated
+/// The columns of one series from several segments as one, of each what is not before `from_ms` of its index; `None`
+/// where nothing is left. Every histogram is validated
 /// again before it is written (grafana/mimir#16273); one that fails is left out. `damaged` hears of columns that cannot
 /// be decoded and of histograms that are left out, by the column's index.
 pub(crate) fn merge_kinds(
     kind: Kind,
     mut columns: Vec<KindColumn>,
+    from_ms: impl Fn(usize) -> i64,
     mut damaged: impl FnMut(usize, &'static str),
 ) -> Option<KindColumn> {
-    if columns.len() < 2 {
+    if columns.len() < 2 && columns.first().is_none_or(|column| column.min_ms >= from_ms(0)) {
         return columns.pop();
     }
     let mut places: Vec<usize> = (0..columns.len()).collect();
     loop {
         let parts = places.iter().map(|&place| &columns[place]);
+        let is_here = |index: usize, time| time >= from_ms(places[index]);
         let merged = match kind {
-            Kind::Histograms => merged_histograms(parts, |_| true).map(|merged| {
+            Kind::Histograms => merged_histograms(parts, is_here).map(|merged| {
                 let mut column = HistogramColumn::default();
                 for (timestamp_ms, histogram) in merged {
                     match histogram.validate() {
@@ -90,7 +93,7 @@ pub(crate) fn merge_kinds(
                 }
                 column.column()
             }),
-            Kind::Starts => merged_starts(parts, |_| true).map(|merged| {
+            Kind::Starts => merged_starts(parts, is_here).map(|merged| {
                 let mut column = StartColumn::default();
                 for (timestamp_ms, start_ms) in merged {
                     column.push(timestamp_ms, start_ms);
@@ -133,7 +136,8 @@ mod tests {
         let late = column(&[(30, histogram(3, Unknown)), (31, histogram(9, Gauge))]);
         let next = column(&[(50, histogram(5, NoReset))]);
         let merged =
-            merge_kinds(Kind::Histograms, vec![old, late, next], |_, what| panic!("{what}")).unwrap();
+            merge_kinds(Kind::Histograms, vec![old, late, next], |_| i64::MIN, |_, what| panic!("{what}"))
+                .unwrap();
         assert_eq!((merged.min_ms, merged.max_ms, merged.entries), (10, 50, 6));
         let mut hints = Vec::new();
         decode_histograms(&merged.payload, |time, histogram| hints.push((time, histogram.reset_hint)))
@@ -152,7 +156,8 @@ mod tests {
         let second =
             column(&[(10, histogram(7, ResetHint::Unknown)), (30, histogram(8, ResetHint::Unknown))]);
         let mut left_out = 0;
-        let merged = merge_kinds(Kind::Histograms, vec![first, second], |_, _| left_out += 1).unwrap();
+        let merged =
+            merge_kinds(Kind::Histograms, vec![first, second], |_| i64::MIN, |_, _| left_out += 1).unwrap();
         let mut decoded = Vec::new();
         decode_histograms(&merged.payload, |time, histogram| decoded.push((time, histogram))).unwrap();
         assert_eq!(decoded, [(10, histogram(1, ResetHint::Unknown)), (30, histogram(8, ResetHint::Unknown))]);
@@ -165,8 +170,13 @@ mod tests {
         let bad = KindColumn { payload: vec![0, 0xff], ..good.clone() };
         let more = column(&[(20, histogram(2, ResetHint::Unknown))]);
         let mut damaged = Vec::new();
-        let merged =
-            merge_kinds(Kind::Histograms, vec![good, bad, more], |index, _| damaged.push(index)).unwrap();
+        let merged = merge_kinds(
+            Kind::Histograms,
+            vec![good, bad, more],
+            |_| i64::MIN,
+            |index, _| damaged.push(index),
+        )
+        .unwrap();
         assert_eq!((merged.entries, damaged), (2, vec![1]));
     }
 }

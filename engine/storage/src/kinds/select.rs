@@ -149,8 +149,9 @@ impl KindsSelect {
         while let Some((series, reference)) = self.histograms.pop_front() {
             let columns = self.columns(Kind::Histograms, series)?;
             let mask = self.masks.of(reference.order);
-            let wanted = |time| {
-                (self.start_ms..=self.end_ms).contains(&time) && !mask.is_some_and(|mask| mask.covers(time))
+            let wanted = |index: usize, time| {
+                (self.start_of(columns[index].0)..=self.end_ms).contains(&time)
+                    && !mask.is_some_and(|mask| mask.covers(time))
             };
             let merged = merged_histograms(columns.iter().map(|(_, column)| column), wanted)
                 .map_err(|(index, what)| self.damaged(columns[index].0, what))?;
@@ -179,7 +180,7 @@ impl KindsSelect {
         for place in 0..batch.ids.len() {
             let Some(&series) = self.starts.get(&batch.ids[place]) else { continue };
             let columns = self.columns(Kind::Starts, series)?;
-            let wanted = |time| (self.start_ms..=self.end_ms).contains(&time);
+            let wanted = |index: usize, time| (self.start_of(columns[index].0)..=self.end_ms).contains(&time);
             let entries = columns.iter().map(|(_, column)| column.entries).fold(0, u64::saturating_add);
             let scratch = entries.saturating_mul(size_of::<(i64, i64)>() as u64);
             self.grant.reserve(scratch)?;
@@ -206,6 +207,14 @@ impl KindsSelect {
             }
         }
         Ok(())
+    }
+
+    /// What is wanted of a part begins here.
+    fn start_of(&self, part: usize) -> i64 {
+        match &self.parts[part] {
+            Part::Segment(cursor) => self.start_ms.max(cursor.segment().from_ms),
+            Part::Head(_) => self.start_ms,
+        }
     }
 
     fn damaged(&self, part: usize, what: &str) -> ReadError {

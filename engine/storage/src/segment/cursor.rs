@@ -54,7 +54,7 @@ impl SegmentCursor {
         &self.segment
     }
 
-    /// Appends the columns of a series, oldest samples first.
+    /// Appends the columns of a series, oldest samples first. Rows before [`Segment::from_ms`] are the caller's to leave out.
     pub(crate) fn pieces_into(
         &mut self,
         series: u32,
@@ -113,7 +113,7 @@ impl SegmentCursor {
         Ok(())
     }
 
-    /// All samples of a series, ascending.
+    /// All samples of a series that are read from here, ascending.
     pub(crate) fn samples(&mut self, series: u32) -> Result<Vec<(i64, u64)>, StorageError> {
         let (mut payload, mut pieces, mut samples) = (Vec::new(), Vec::new(), Vec::new());
         self.pieces_into(series, &mut payload, &mut pieces)?;
@@ -125,6 +125,7 @@ impl SegmentCursor {
                 })
                 .map_err(|what| self.segment.damaged(what))?;
         }
+        samples.retain(|&(time, _)| time >= self.segment.from_ms);
         samples.sort_unstable();
         Ok(samples)
     }

@@ -1,4 +1,5 @@
 //! Opens a segment: the index stays in memory, blocks are read when needed.
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +16,17 @@ use crate::bytes::Cursor;
 /// An open segment. Its file may be removed while it is read.
 pub(crate) struct Segment {
     pub(crate) number: u64,
+    /// Samples before stand in blocks and are not read from here any more; `i64::MIN` for none.
+    pub(crate) from_ms: i64,
+    /// No sample that is read from here is older.
+    pub(crate) min_ms: i64,
+    content: Arc<Content>,
+}
+
+/// What is in the file.
+pub(crate) struct Content {
     pub(crate) origin: Origin,
+    /// Oldest and newest sample.
     pub(crate) min_ms: i64,
     pub(crate) max_ms: i64,
     pub(crate) samples: u64,
@@ -31,6 +42,14 @@ pub(crate) struct Segment {
     path: PathBuf,
     budget: Budget,
     counted: u64,
+}
+
+impl Deref for Segment {
+    type Target = Content;
+
+    fn deref(&self) -> &Content {
+        &self.content
+    }
 }
 
 /// Where the columns of one kind are.
@@ -73,8 +92,7 @@ impl Segment {
             + index.series.serialized_size()
             + index.kinds.iter().map(KindDirectory::bytes).sum::<usize>();
         budget.add(Part::Segments, counted as u64);
-        Ok(Segment {
-            number,
+        let content = Content {
             origin: index.origin,
             min_ms: index.min_ms,
             max_ms: index.max_ms,
@@ -88,7 +106,19 @@ impl Segment {
             path,
             budget: budget.clone(),
             counted: counted as u64,
-        })
+        };
+        let min_ms = content.min_ms;
+        Ok(Segment { number, from_ms: i64::MIN, min_ms, content: Arc::new(content) })
+    }
+
+    /// The same without the samples before `from_ms`, of which those that are left begin at `min_ms` or later.
+    pub(crate) fn cut(&self, from_ms: i64, min_ms: i64) -> Segment {
+        Segment {
+            number: self.number,
+            from_ms,
+            min_ms: min_ms.max(from_ms).max(self.min_ms),
+            content: Arc::clone(&self.content),
+        }
     }
 
     /// Its file, for messages.
@@ -119,7 +149,7 @@ impl Segment {
     }
 }
 
-impl Drop for Segment {
+impl Drop for Content {
     fn drop(&mut self) {
         self.budget.sub(Part::Segments, self.counted);
     }
