@@ -11,18 +11,21 @@ pub(crate) const SLICE_SAMPLES: usize = 64 << 10;
 /// Bytes of a label pair that is hashed without an allocation.
 const SHORT_PAIR: usize = 256;
 
+/// Histograms in one slice, at most: each takes as much as many floats.
+pub(crate) const SLICE_HISTOGRAMS: usize = 1 << 10;
+
 /// One series of a block, or a slice of it that fits in memory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SeriesData {
     /// Sorted.
     pub(crate) labels: LabelBuf,
-    /// Whether this goes on with the series of the slice before. Its samples are later, of each kind.
+    /// Whether this goes on with the series of the slice before. Its samples and exemplars are later than all of that.
     pub(crate) is_continuation: bool,
     /// Time in ms and bits of the value, ascending and distinct in time.
     pub(crate) floats: Vec<(i64, u64)>,
     /// Likewise. No time stands in both.
     pub(crate) histograms: Vec<(i64, Histogram)>,
-    /// Times of samples and when their counter began, both in ms, for the samples for which that is known.
+    /// Times of samples and when their counter began, both in ms, for the samples of this slice for which that is known.
     pub(crate) starts: Vec<(i64, i64)>,
     /// Oldest first.
     pub(crate) exemplars: Vec<StoredExemplar>,
@@ -52,7 +55,8 @@ impl SeriesData {
 
 /// Series in the order of their label sets.
 pub(crate) trait SeriesStream {
-    /// Puts the next slice into `series`, cleared first; `false` after the last.
+    /// Puts the next slice into `series`, cleared first; `false` after the last. Damage ([`StorageError::Corrupt`])
+    /// costs the series that would have been next, or what is left of it: the call after that goes on behind it.
     fn next_into(&mut self, series: &mut SeriesData) -> Result<bool, StorageError>;
 }
 

@@ -1,2 +1,10 @@
-//! Merging blocks into fewer and longer ones, and what was deleted of them.
+//! Compaction: blocks to fewer and larger ones, without what was deleted, in memory that does not grow with them.
+//!
+//! `source` reads a block as a stream of series, its tombstones applied; `merge` makes one stream of several; a
+//! [`crate::block::BlockSink`] writes what comes out.
+#[allow(dead_code, reason = "blocks are landed one part after the other")]
+mod merge;
 pub(crate) mod tombstones;
+
+#[allow(unused_imports, reason = "blocks are landed one part after the other")]
+pub(crate) use merge::{Damage, MergedSeries};
