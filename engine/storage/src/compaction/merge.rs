@@ -24,7 +24,7 @@ pub(crate) struct Damage {
 }
 
 impl Damage {
-    fn note(&mut self, what: impl ToString) {
+    fn note(&mut self, what: &impl ToString) {
         self.count += 1;
         self.first.get_or_insert_with(|| what.to_string());
     }
@@ -203,7 +203,7 @@ impl<'s> MergedSeries<'s> {
         let input = &mut self.inputs[index];
         input.before = Some((index, time_ms));
         if histogram.validate().is_err() {
-            input.damage.note("a histogram whose parts contradict each other");
+            input.damage.note(&"a histogram whose parts contradict each other");
             return false;
         }
         if against != self.before && histogram.reset_hint != ResetHint::Gauge {
@@ -341,7 +341,7 @@ impl<'s> Input<'s> {
                 }
                 Ok(true) => {}
                 Err(error @ StorageError::Corrupt { .. }) => {
-                    self.damage.note(error);
+                    self.damage.note(&error);
                     self.is_left_out = true;
                     continue;
                 }
@@ -351,7 +351,7 @@ impl<'s> Input<'s> {
                 continue;
             }
             if let Err(what) = self.check() {
-                self.damage.note(what);
+                self.damage.note(&what);
                 self.is_left_out = true;
             } else if self.slice.samples() > 0 || !self.slice.exemplars.is_empty() {
                 self.state = State::Loaded;
