@@ -101,7 +101,7 @@ impl Store {
     }
 
     /// One tick of background work: syncs what nobody waits for, seals by bytes, time and pressure, merges segments,
-    /// applies retention. Meant to be called about every second from one thread.
+    /// applies retention. Meant to be called at least every second from one thread.
     pub fn maintain(&self) -> Result<Maintenance, StorageError> {
         self.tick()
     }
