@@ -233,7 +233,12 @@ pub(crate) enum Loaded {
 }
 
 /// Writes a file under a temporary name, makes it durable, and gives it its name durably.
-fn write_atomically(files: &dyn Files, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
+pub(crate) fn write_atomically(
+    files: &dyn Files,
+    dir: &Path,
+    name: &str,
+    bytes: &[u8],
+) -> Result<(), StorageError> {
     let (path, tmp) = (dir.join(name), dir.join(format!("{name}.tmp")));
     match files.remove(&tmp) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

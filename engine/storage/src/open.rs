@@ -191,7 +191,7 @@ fn open_blocks(
 ) -> Result<Vec<Arc<LiveBlock>>, StorageError> {
     let mut blocks = Vec::new();
     for &name in &manifest.blocks {
-        let error = match files.open(name) {
+        let error = match files.open(name, counters) {
             Ok(block) => {
                 blocks.push(Arc::new(block));
                 continue;

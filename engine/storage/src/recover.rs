@@ -138,7 +138,7 @@ fn rebuild(
 fn find_blocks(files: &BlockFiles, counters: &Counters) -> Result<Vec<NamedBlock>, StorageError> {
     let (mut found, mut merged) = (Vec::new(), BTreeSet::new());
     for name in files.names()? {
-        match files.open(name) {
+        match files.open(name, counters) {
             Ok(live) => {
                 merged.extend(live.block.meta().parents.iter().map(|parent| parent.ulid));
                 found.push(name);

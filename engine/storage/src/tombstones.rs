@@ -23,9 +23,14 @@ pub(crate) struct Mask {
 impl Mask {
     /// Whether a sample was deleted.
     pub(crate) fn covers(&self, timestamp_ms: i64) -> bool {
-        let after = self.ranges.partition_point(|&(min_ms, _)| min_ms <= timestamp_ms);
-        after.checked_sub(1).is_some_and(|place| timestamp_ms <= self.ranges[place].1)
+        is_covered(&self.ranges, timestamp_ms)
     }
+}
+
+/// Whether a time lies in one of these ranges, which are ascending and disjoint, ends inclusive.
+pub(crate) fn is_covered(ranges: &[(i64, i64)], timestamp_ms: i64) -> bool {
+    let after = ranges.partition_point(|&(min_ms, _)| min_ms <= timestamp_ms);
+    after.checked_sub(1).is_some_and(|place| timestamp_ms <= ranges[place].1)
 }
 
 impl Masks {
@@ -37,16 +42,7 @@ impl Masks {
     fn add(&mut self, tombstone: &Tombstone) {
         let fresh = || Mask { series: tombstone.series, ranges: Vec::new() };
         let mask = self.by_order.entry(tombstone.order).or_insert_with(fresh);
-        mask.ranges.push((tombstone.min_ms, tombstone.max_ms));
-        mask.ranges.sort_unstable();
-        let mut joined: Vec<(i64, i64)> = Vec::with_capacity(mask.ranges.len());
-        for &(min_ms, max_ms) in &mask.ranges {
-            match joined.last_mut() {
-                Some(last) if min_ms <= last.1.saturating_add(1) => last.1 = last.1.max(max_ms),
-                _ => joined.push((min_ms, max_ms)),
-            }
-        }
-        mask.ranges = joined;
+        add_range(&mut mask.ranges, tombstone.min_ms, tombstone.max_ms);
     }
 
     fn tombstones(&self) -> impl Iterator<Item = Tombstone> + '_ {
@@ -55,6 +51,16 @@ impl Masks {
             mask.ranges.iter().map(move |&(min_ms, max_ms)| Tombstone { series, order, min_ms, max_ms })
         })
     }
+}
+
+/// Adds a range, ends inclusive, to ranges that are ascending and disjoint; those that touch become one.
+pub(crate) fn add_range(ranges: &mut Vec<(i64, i64)>, min_ms: i64, max_ms: i64) {
+    let first = ranges.partition_point(|&(_, last_ms)| last_ms < min_ms.saturating_sub(1));
+    let after = ranges.partition_point(|&(first_ms, _)| first_ms <= max_ms.saturating_add(1)).max(first);
+    let joined = &ranges[first..after];
+    let min_ms = joined.first().map_or(min_ms, |range| range.0.min(min_ms));
+    let max_ms = joined.last().map_or(max_ms, |range| range.1.max(max_ms));
+    ranges.splice(first..after, [(min_ms, max_ms)]);
 }
 
 /// The tombstones of the store.

@@ -114,9 +114,9 @@ impl BlockFiles {
     }
 
     /// Opens a block and reads what was deleted of it.
-    pub(crate) fn open(&self, name: NamedBlock) -> Result<LiveBlock, StorageError> {
+    pub(crate) fn open(&self, name: NamedBlock, counters: &Counters) -> Result<LiveBlock, StorageError> {
         let block = self.open_block(name)?;
-        let tombstones = BlockTombstones::load(self, name)?;
+        let tombstones = BlockTombstones::load(self, name, counters)?;
         Ok(LiveBlock { block, tombstones: Arc::new(tombstones) })
     }
 

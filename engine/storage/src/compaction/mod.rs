@@ -4,7 +4,11 @@
 //! [`crate::block::BlockSink`] writes what comes out.
 #[allow(dead_code, reason = "blocks are landed one part after the other")]
 mod merge;
+#[allow(dead_code, reason = "blocks are landed one part after the other")]
+mod source;
 pub(crate) mod tombstones;
 
 #[allow(unused_imports, reason = "blocks are landed one part after the other")]
 pub(crate) use merge::{Damage, MergedSeries};
+#[allow(unused_imports, reason = "blocks are landed one part after the other")]
+pub(crate) use source::BlockSeries;
