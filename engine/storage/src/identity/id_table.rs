@@ -5,7 +5,7 @@ use super::tight::bytes_of;
 
 /// Ids by hash. Content stays with the caller, who compares it; nothing is ever removed (tables are rebuilt).
 #[derive(Default)]
-pub(super) struct IdTable {
+pub(crate) struct IdTable {
     /// 0: free.
     tags: Vec<u8>,
     ids: Vec<u32>,
@@ -13,7 +13,7 @@ pub(super) struct IdTable {
 }
 
 /// Spreads a 64-bit hash over the 32 bits that tables use.
-pub(super) fn fold(hash: u64) -> u32 {
+pub(crate) fn fold(hash: u64) -> u32 {
     ((hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
@@ -27,7 +27,7 @@ fn slots_for(len: usize) -> usize {
 
 impl IdTable {
     /// An empty table that takes `len` ids before it grows.
-    pub(super) fn with_room(len: usize) -> IdTable {
+    pub(crate) fn with_room(len: usize) -> IdTable {
         let slots = slots_for(len);
         IdTable { tags: vec![0; slots], ids: vec![0; slots], len: 0 }
     }
@@ -37,7 +37,7 @@ impl IdTable {
     }
 
     /// The id with this hash for which `is` holds.
-    pub(super) fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u32, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
         if self.tags.is_empty() {
             return None;
         }
@@ -52,7 +52,7 @@ impl IdTable {
     }
 
     /// Adds an id that is not in the table; `hash_of` gives the hash of any id added before.
-    pub(super) fn insert(&mut self, hash: u32, id: u32, hash_of: impl Fn(u32) -> u32) {
+    pub(crate) fn insert(&mut self, hash: u32, id: u32, hash_of: impl Fn(u32) -> u32) {
         if (self.len + 1) * 8 > self.tags.len() * 7 {
             self.resize((self.tags.len() * 5 / 4).max(16), hash_of);
         }
@@ -61,7 +61,7 @@ impl IdTable {
     }
 
     /// Grows at once as far as `more` ids need.
-    pub(super) fn reserve(&mut self, more: usize, hash_of: impl Fn(u32) -> u32) {
+    pub(crate) fn reserve(&mut self, more: usize, hash_of: impl Fn(u32) -> u32) {
         let slots = slots_for(self.len + more);
         if slots > self.tags.len() {
             self.resize(slots, hash_of);
@@ -69,7 +69,7 @@ impl IdTable {
     }
 
     /// Gives back what [`IdTable::reserve`] took too much.
-    pub(super) fn fit(&mut self, hash_of: impl Fn(u32) -> u32) {
+    pub(crate) fn fit(&mut self, hash_of: impl Fn(u32) -> u32) {
         let slots = slots_for(self.len);
         if self.tags.len() > slots * 5 / 4 {
             self.resize(slots, hash_of);
@@ -94,7 +94,7 @@ impl IdTable {
     }
 
     /// Bytes held.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         bytes_of(&self.tags) + bytes_of(&self.ids)
     }
 }

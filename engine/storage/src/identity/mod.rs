@@ -11,7 +11,7 @@
 //!
 //! Locks are taken in this order: `writer`, then the tables, then `recent` or `cache`.
 mod definitions;
-mod id_table;
+pub(crate) mod id_table;
 mod listing;
 mod load;
 mod orders;
@@ -24,7 +24,7 @@ mod rows;
 mod select;
 mod series;
 mod split;
-mod symbols;
+pub(crate) mod symbols;
 mod tables;
 #[cfg(test)]
 mod tests;

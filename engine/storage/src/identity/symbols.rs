@@ -8,7 +8,7 @@ use super::tight::{bytes_of, push_tight};
 
 /// Interned strings by dense ids.
 #[derive(Default)]
-pub(super) struct Symbols {
+pub(crate) struct Symbols {
     text: String,
     ends: Vec<u32>,
     table: IdTable,
@@ -17,17 +17,17 @@ pub(super) struct Symbols {
 
 impl Symbols {
     /// The text of a symbol.
-    pub(super) fn get(&self, id: u32) -> &str {
+    pub(crate) fn get(&self, id: u32) -> &str {
         text_of(&self.text, &self.ends, id)
     }
 
     /// The id of a text that is known.
-    pub(super) fn find(&self, text: &str) -> Option<u32> {
+    pub(crate) fn find(&self, text: &str) -> Option<u32> {
         self.table.find(self.hash(text), |id| self.get(id) == text)
     }
 
     /// The id of a text, new or known. [`Symbols::has_room`] must hold.
-    pub(super) fn intern(&mut self, text: &str) -> u32 {
+    pub(crate) fn intern(&mut self, text: &str) -> u32 {
         let hash = self.hash(text);
         if let Some(id) = self.table.find(hash, |id| self.get(id) == text) {
             return id;
@@ -44,7 +44,7 @@ impl Symbols {
     }
 
     /// Whether `bytes` more of text fit into the arena's 32-bit offsets.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
         u32::try_from(self.text.len() + bytes).is_ok()
     }
 
@@ -53,7 +53,7 @@ impl Symbols {
     }
 
     /// Bytes held.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.text.capacity() + bytes_of(&self.ends) + self.table.bytes()
     }
 }
