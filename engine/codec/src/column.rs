@@ -31,7 +31,7 @@
 mod kind;
 mod reader;
 
-use kind::Kind;
+pub(crate) use kind::{Kind, from_ordered, to_ordered, trailing_zeros};
 pub use reader::ColumnReader;
 pub(crate) use reader::IntegerReader;
 

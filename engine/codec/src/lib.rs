@@ -2,6 +2,7 @@
 //! no files, no clock, nothing of the other rooms.
 //!
 //! - [`mod@column`]: the value column of one series, 24 bytes of state, bit-exact for every `f64`;
+//! - [`cold`]: pages of columns at rest, entropy-coded;
 //! - [`fragments`]: 32-byte fragments chained in an arena, where open columns keep their payload;
 //! - [`timestamps`]: a timestamp stream as bytes;
 //! - [`histogram`]: native histograms, each against the one before;
@@ -13,6 +14,7 @@
 
 pub mod bits;
 pub mod checksum;
+pub mod cold;
 pub mod column;
 pub mod fragments;
 pub mod histogram;

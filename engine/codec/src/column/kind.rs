@@ -14,24 +14,24 @@ const PATTERNS: u8 = 64;
 /// The unit that a value is counted in, or a bit pattern's shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub(super) struct Kind(u8);
+pub(crate) struct Kind(u8);
 
 impl Kind {
     /// No value has been seen.
     pub(super) const NONE: Kind = Kind(u8::MAX);
 
     /// Integers count units: 0 is 4096, 1 is 512, from 2 on 10^0 … 10^−9; `None` for a higher one.
-    pub(super) fn units(unit: u8) -> Option<Kind> {
+    pub(crate) fn units(unit: u8) -> Option<Kind> {
         (unit <= MAX_UNIT).then_some(Kind(unit))
     }
 
     /// Integers are ordered bit patterns without their lowest `shift` bits (below 64), which are zero.
-    pub(super) fn pattern(shift: u8) -> Kind {
+    pub(crate) fn pattern(shift: u8) -> Kind {
         Kind(PATTERNS + shift % 64)
     }
 
     /// The kind of the shortest integer for a value, and that integer.
-    pub(super) fn shortest(value: f64) -> (Kind, i64) {
+    pub(crate) fn shortest(value: f64) -> (Kind, i64) {
         let largest = if value == 0.0 { UNIT_ONE } else { 0 };
         let counted = (largest..=MAX_UNIT).find_map(|unit| Some((Kind(unit), Kind(unit).integer(value)?)));
         counted.unwrap_or_else(|| {
@@ -50,7 +50,7 @@ impl Kind {
     }
 
     /// Whether integers count units.
-    pub(super) fn is_units(self) -> bool {
+    pub(crate) fn is_units(self) -> bool {
         self.0 <= MAX_UNIT
     }
 
@@ -64,24 +64,37 @@ impl Kind {
 
     /// The integer that stands for exactly this value, if there is one.
     #[inline]
-    pub(super) fn integer(self, value: f64) -> Option<i64> {
+    pub(crate) fn integer(self, value: f64) -> Option<i64> {
         if let Some(shift) = self.shift() {
             let ordered = to_ordered(value);
             let integer = ordered.wrapping_shr(u32::from(shift));
             return (integer.wrapping_shl(u32::from(shift)) == ordered).then_some(integer);
         }
+        self.nearest(value).filter(|&integer| self.value(integer).to_bits() == value.to_bits())
+    }
+
+    /// The count of units that is nearest to a value, if there may be one.
+    #[inline]
+    pub(crate) fn nearest(self, value: f64) -> Option<i64> {
         let scaled = value * DIVISORS[usize::from(self.0.min(MAX_UNIT))];
         // NaN is not within either.
-        if !(-MAX_DECIMAL..=MAX_DECIMAL).contains(&scaled) {
-            return None;
-        }
-        let integer = ((scaled + ROUND) - ROUND) as i64;
-        (self.value(integer).to_bits() == value.to_bits()).then_some(integer)
+        (-MAX_DECIMAL..=MAX_DECIMAL).contains(&scaled).then_some(((scaled + ROUND) - ROUND) as i64)
+    }
+
+    /// The bits of the value of a count of units.
+    pub(crate) fn of_units(self) -> impl Fn(i64) -> u64 {
+        let divisor = DIVISORS[usize::from(self.0.min(MAX_UNIT))];
+        move |integer| (integer as f64 / divisor).to_bits()
+    }
+
+    /// The unit, or 64 and the shift.
+    pub(crate) fn code(self) -> u8 {
+        self.0
     }
 
     /// The value that an integer stands for.
     #[inline]
-    pub(super) fn value(self, integer: i64) -> f64 {
+    pub(crate) fn value(self, integer: i64) -> f64 {
         match self.shift() {
             Some(shift) => from_ordered(integer.wrapping_shl(u32::from(shift))),
             None => integer as f64 / DIVISORS[usize::from(self.0.min(MAX_UNIT))],
@@ -91,17 +104,17 @@ impl Kind {
 
 /// The bit pattern as an integer in the order of the values. Trailing zeros stay, −0.0 takes the one integer that no
 /// negative pattern has.
-fn to_ordered(value: f64) -> i64 {
+pub(crate) fn to_ordered(value: f64) -> i64 {
     let bits = value.to_bits() as i64;
     if bits >= 0 || bits == i64::MIN { bits } else { -(bits & i64::MAX) }
 }
 
-fn from_ordered(integer: i64) -> f64 {
+pub(crate) fn from_ordered(integer: i64) -> f64 {
     let bits = if integer >= 0 || integer == i64::MIN { integer } else { -integer | i64::MIN };
     f64::from_bits(bits as u64)
 }
 
-fn trailing_zeros(value: f64) -> u8 {
+pub(crate) fn trailing_zeros(value: f64) -> u8 {
     to_ordered(value).trailing_zeros().min(63) as u8
 }
 
