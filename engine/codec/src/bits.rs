@@ -106,7 +106,7 @@ impl<'b, C: Iterator<Item = &'b [u8]>> BitReader<'b, C> {
 
     /// Counts ones up to the next zero, at most `limit` (below 56) of them, and takes them and that zero; `None` at
     /// the end.
-    pub(crate) fn ones(&mut self, limit: u32) -> Option<u32> {
+    pub fn ones(&mut self, limit: u32) -> Option<u32> {
         self.load();
         let ones = self.word.leading_ones().min(limit);
         let taken = (ones + 1).min(limit);
