@@ -116,6 +116,11 @@ pub trait SeriesLabels: Send + Sync {
         self.push_residual(series.residual, labels);
         labels.sort();
     }
+    /// Why labels that were asked for could not be read; they were left out then, and what was made of them is not
+    /// right. Asked once all labels are read.
+    fn failure(&self) -> Option<ReadError> {
+        None
+    }
 }
 
 /// What one select found. Every series is in exactly one batch of each kind of columns that it has samples of, with all

@@ -140,6 +140,11 @@ fn decode_plain(
 }
 
 impl Piece {
+    /// The row after its last.
+    pub(crate) fn end_row(&self) -> u32 {
+        self.first_row + self.rows
+    }
+
     /// Hands `(row, bits)` of every sample in these rows of the stream to `sink`.
     pub(crate) fn decode(
         &self,

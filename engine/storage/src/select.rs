@@ -1,25 +1,51 @@
-//! Reads head and segments as one: batches of series that share a timeline.
+//! Reads head, segments and blocks as one: batches of series that share a timeline.
+//!
+//! Matchers run on identity and on the index of every block that overlaps; `join` tells which series and rows are one.
+//! Without a block, all is as in the head: series by id, folded in the order of their creation. With blocks, series go
+//! by label sets ([`Roster`] says why), so that pages of blocks are read one after the other.
 //!
 //! A select is a snapshot, taken shard by shard: of what one append brought to a shard it sees everything or nothing,
 //! however long it runs, and everything that was acknowledged before it began. Late samples are the exception: those
 //! that come while it runs may be seen.
+mod builder;
+mod held;
+mod join;
+mod labels;
+mod part;
+mod roster;
+mod rows;
+mod source;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use metricsstore_budget::Grant;
-use metricsstore_model::read::{
-    Columns, FloatColumns, ReadError, SeriesBatch, SeriesBatches, SeriesLabels, SeriesRef,
-};
+use metricsstore_model::Matcher;
+use metricsstore_model::read::{ReadError, SeriesBatch, SeriesBatches, SeriesLabels};
 
+use builder::Builder;
+use join::{Join, NOBODY};
+use labels::JoinedLabels;
+use part::Part;
+
+use crate::block::Block;
 use crate::column::Piece;
-use crate::head::{ColumnEnd, Epoch, Layout};
-use crate::identity::{Selected, SeriesId};
+use crate::head::{ColumnEnd, Layout};
+use crate::identity::{Labels, Selected};
 use crate::kinds::KindsSelect;
 use crate::segment::SegmentCursor;
-use crate::tombstones::Masks;
-use crate::view::View;
+use crate::sync::Mutex;
+use crate::tombstones::{Mask, Masks, is_covered};
+use crate::view::{LiveBlock, View};
+
+pub(crate) use held::Held;
+pub(crate) use part::block_name;
+pub(crate) use roster::Roster;
+pub(crate) use rows::BlockRow;
 
 /// Series whose encoded columns are held at once, at most and at first.
 const CHUNK_SERIES: usize = 1024;
@@ -31,28 +57,6 @@ const BATCH_CELLS: usize = 512 << 10;
 /// Timestamps of streams that are kept from chunk to chunk.
 const CACHED_TIMES: usize = 512 << 10;
 
-/// One part of the store. What a series has in order in it is older than what it has in the next.
-enum Part {
-    Segment(SegmentCursor),
-    /// An epoch of one shard. For an open one, where the columns of the selected series in it ended when the snapshot
-    /// was taken, in their order; chunks take them from the front.
-    Head {
-        epoch: Arc<Epoch>,
-        shard: usize,
-        ends: Option<std::vec::IntoIter<ColumnEnd>>,
-    },
-}
-
-impl Part {
-    /// What is older is not read from it.
-    fn begin_ms(&self) -> i64 {
-        match self {
-            Part::Segment(cursor) => cursor.segment().from_ms,
-            Part::Head { .. } => i64::MIN,
-        }
-    }
-}
-
 /// A stream of a part.
 type StreamKey = (u32, u32);
 
@@ -63,6 +67,22 @@ struct Found {
     piece: Piece,
 }
 
+impl Found {
+    fn key(&self) -> StreamKey {
+        (self.part, self.piece.stream)
+    }
+
+    /// Whether `next` goes on with the same stream, as the next page of a block does.
+    fn goes_on(&self, next: &Found) -> bool {
+        self.key() == next.key() && self.piece.end_row() <= next.piece.first_row
+    }
+}
+
+/// Pieces of one series that lie in one stream, one after the other.
+fn runs(found: &[Found]) -> impl Iterator<Item = &[Found]> {
+    found.chunk_by(Found::goes_on)
+}
+
 /// Series of a chunk that share a timeline.
 struct Group {
     /// Pieces of each series, a range of `Select::found`.
@@ -70,14 +90,16 @@ struct Group {
 }
 
 pub(crate) struct Select {
+    /// Blocks first, each in the place that [`BlockRow`] names.
     parts: Vec<Part>,
     layout: Layout,
     start_ms: i64,
     end_ms: i64,
-    series: Vec<(SeriesId, SeriesRef)>,
+    roster: Arc<Roster>,
+    live_labels: Arc<Labels>,
     labels: Arc<dyn SeriesLabels>,
     grant: Grant,
-    /// What was deleted.
+    /// What was deleted of head and segments.
     masks: Arc<Masks>,
     /// Histograms and start timestamps, where there are any.
     kinds: Option<Box<KindsSelect>>,
@@ -95,23 +117,24 @@ pub(crate) struct Select {
     /// Bytes reserved for the chunk.
     chunk_reserved: u64,
     /// Bytes reserved for the snapshot.
-    held: u64,
+    held: Held,
 }
 
 impl Select {
-    /// A snapshot of `view`; the caller keeps maintenance from re-assigning series ids meanwhile.
+    /// A snapshot of head and segments; the caller keeps maintenance from re-assigning series ids meanwhile.
     pub(crate) fn new(
         view: &View,
         layout: Layout,
         selected: Selected,
-        start_ms: i64,
-        end_ms: i64,
+        (start_ms, end_ms): (i64, i64),
+        masks: Arc<Masks>,
         grant: &Grant,
     ) -> Result<Select, ReadError> {
         let overlapping = view.segments.iter().filter(|s| s.min_ms <= end_ms && s.max_ms >= start_ms);
         let mut parts: Vec<Part> =
             overlapping.map(|segment| Part::Segment(SegmentCursor::new(Arc::clone(segment)))).collect();
-        let mut held = (selected.series.capacity() * size_of::<(SeriesId, SeriesRef)>()) as u64;
+        let mut held = Held::new(grant);
+        held.grow(size_of_val(&*selected.series) as u64)?;
         for (epochs, is_open) in [(&view.frozen, false), (&view.open, true)] {
             for (shard, epoch) in epochs.iter().enumerate() {
                 let of_shard = || selected.series.iter().filter(|(id, _)| layout.shard_of(id.0) == shard);
@@ -120,26 +143,27 @@ impl Select {
                 if data.samples == 0 || data.min_ms > end_ms || data.max_ms < start_ms {
                     continue;
                 }
+                held.grow((count * size_of::<ColumnEnd>()) as u64)?;
                 let mut ends = Vec::with_capacity(count);
                 if is_open {
                     ends.extend(of_shard().map(|(id, _)| data.column_end(layout.local(id.0))));
                 }
                 drop(data);
-                held += (ends.capacity() * size_of::<ColumnEnd>()) as u64;
                 let ends = is_open.then(|| ends.into_iter());
                 parts.push(Part::Head { epoch: Arc::clone(epoch), shard, ends });
             }
         }
-        grant.reserve(held)?;
+        let Selected { series, labels } = selected;
         Ok(Select {
             parts,
             layout,
             start_ms,
             end_ms,
-            series: selected.series,
-            labels: selected.labels,
+            roster: Arc::new(Roster::of_live(series)),
+            live_labels: Arc::clone(&labels),
+            labels,
             grant: grant.clone(),
-            masks: Arc::default(),
+            masks,
             kinds: None,
             next: 0,
             chunk: 0..0,
@@ -155,16 +179,68 @@ impl Select {
         })
     }
 
-    /// Leaves out what was deleted.
-    pub(crate) fn without(mut self, masks: Arc<Masks>) -> Select {
-        self.masks = masks;
-        self
+    /// Reads these blocks too, of what passes the matchers that the select was made with.
+    pub(crate) fn join(
+        mut self,
+        blocks: &[Arc<LiveBlock>],
+        matchers: &[Matcher],
+    ) -> Result<Select, ReadError> {
+        if blocks.is_empty() {
+            return Ok(self);
+        }
+        let readers: Vec<Arc<dyn Block>> = blocks.iter().map(|live| Arc::clone(&live.block)).collect();
+        let join = Join {
+            live: self.roster.live(),
+            labels: &self.live_labels,
+            blocks: &readers,
+            matchers,
+            grant: &self.grant,
+        };
+        let joined = join.run()?;
+        self.move_ends(&joined.was);
+        self.parts.splice(..0, blocks.iter().map(Part::of_block));
+        // The former roster and what it took go.
+        self.roster = Arc::new(joined.roster);
+        self.held = joined.held;
+        self.labels = Arc::new(JoinedLabels {
+            live: Arc::<Labels>::clone(&self.live_labels),
+            blocks: readers,
+            roster: Arc::clone(&self.roster),
+            failure: Mutex::new(None),
+        });
+        Ok(self)
+    }
+
+    /// Puts the ends of columns into the order of the series, which stood in the places `was`.
+    fn move_ends(&mut self, was: &[u32]) {
+        let live = self.roster.live();
+        let shard_of = |place: u32| self.layout.shard_of(live[place as usize].0.0);
+        let mut counts = vec![0_u32; self.layout.shards()];
+        let in_shard: Vec<u32> = (0..live.len() as u32)
+            .map(|place| {
+                let count = &mut counts[shard_of(place)];
+                *count += 1;
+                *count - 1
+            })
+            .collect();
+        for part in &mut self.parts {
+            let Part::Head { shard, ends: Some(ends), .. } = part else { continue };
+            let places = was.iter().filter(|&&place| place != NOBODY && shard_of(place) == *shard);
+            let before = ends.as_slice();
+            let moved: Vec<ColumnEnd> =
+                places.map(|&place| before[in_shard[place as usize] as usize]).collect();
+            *ends = moved.into_iter();
+        }
     }
 
     /// Reads these histograms and start timestamps too.
-    pub(crate) fn with_kinds(mut self, kinds: Option<Box<KindsSelect>>) -> Select {
-        self.kinds = kinds;
-        self
+    pub(crate) fn with_kinds(
+        mut self,
+        kinds: KindsSelect,
+        blocks: &[Arc<LiveBlock>],
+    ) -> Result<Select, ReadError> {
+        self.kinds = kinds.of(&self.roster, blocks)?;
+        Ok(self)
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<(), ReadError> {
@@ -179,26 +255,33 @@ impl Select {
 
     /// Collects the encoded columns of the next series and sorts them into groups.
     fn load_chunk(&mut self) -> Result<(), ReadError> {
-        self.chunk = self.next..(self.next + self.chunk_series).min(self.series.len());
-        self.next = self.chunk.end;
+        self.chunk = self.next..(self.next + self.chunk_series).min(self.roster.len());
         self.found.clear();
         self.payload.clear();
+        self.grant.release(std::mem::take(&mut self.chunk_reserved));
         if self.cached_times > CACHED_TIMES {
             self.times.clear();
             self.cached_times = 0;
         }
+        self.collect_blocks()?;
         let mut pieces = Vec::new();
         for part in 0..self.parts.len() {
             self.collect_part(part, &mut pieces)?;
         }
-        self.grant.release(std::mem::take(&mut self.chunk_reserved));
-        let held =
-            (self.payload.len() + self.found.len() * size_of::<Found>() + self.cached_times * 8) as u64;
-        self.grant.reserve(held)?;
-        self.chunk_reserved = held;
+        self.next = self.chunk.end;
+        self.hold_chunk()?;
         self.found.sort_by_key(|found| found.series);
         self.group()?;
         self.size_next_chunk();
+        Ok(())
+    }
+
+    /// Reserves what the chunk takes.
+    fn hold_chunk(&mut self) -> Result<(), ReadError> {
+        let held = self.payload.len() + self.found.len() * size_of::<Found>() + self.cached_times * 8;
+        let more = (held as u64).saturating_sub(self.chunk_reserved);
+        self.grant.reserve(more)?;
+        self.chunk_reserved += more;
         Ok(())
     }
 
@@ -208,38 +291,60 @@ impl Select {
         self.chunk_series = grown.clamp(1, CHUNK_SERIES);
     }
 
+    /// Collects what blocks have; where that is much, the chunk ends early.
+    fn collect_blocks(&mut self) -> Result<(), ReadError> {
+        let within = (self.start_ms, self.end_ms);
+        let mut pieces = Vec::new();
+        for index in 0..self.chunk.len() {
+            for row in self.roster.rows(self.chunk.start + index) {
+                let Some(Part::Block { cursor, .. }) = self.parts.get_mut(row.block as usize) else {
+                    continue;
+                };
+                cursor.pieces_into(row.row, within, &mut self.payload, &mut pieces)?;
+                let found = pieces.drain(..);
+                self.found.extend(found.map(|piece| Found { series: index as u32, part: row.block, piece }));
+            }
+            if self.payload.len() > CHUNK_BYTES {
+                self.chunk.end = self.chunk.start + index + 1;
+                break;
+            }
+        }
+        self.hold_chunk()
+    }
+
     fn collect_part(&mut self, part: usize, pieces: &mut Vec<Piece>) -> Result<(), ReadError> {
-        let chunk = &self.series[self.chunk.clone()];
+        let (roster, start) = (&self.roster, self.chunk.start);
+        let ids = self.chunk.clone().filter_map(|place| {
+            let id = roster.id(place)?;
+            Some((id, (place - start) as u32))
+        });
         match &mut self.parts[part] {
+            Part::Block { .. } => {}
             Part::Segment(cursor) => {
-                for (index, (id, _)) in chunk.iter().enumerate() {
-                    cursor.pieces_into(id.0, &mut self.payload, pieces)?;
+                let mut ids: Vec<(u32, u32)> = ids.collect();
+                // Its own order, so that each of its blocks is read once.
+                ids.sort_unstable();
+                for (id, series) in ids {
+                    cursor.pieces_into(id, &mut self.payload, pieces)?;
                     let found = pieces.drain(..);
-                    self.found.extend(found.map(|piece| Found {
-                        series: index as u32,
-                        part: part as u32,
-                        piece,
-                    }));
+                    self.found.extend(found.map(|piece| Found { series, part: part as u32, piece }));
                 }
             }
             Part::Head { epoch, shard, ends } => {
                 let data = epoch.data.lock();
-                for (index, (id, _)) in chunk.iter().enumerate() {
-                    if self.layout.shard_of(id.0) != *shard {
+                for (id, series) in ids {
+                    if self.layout.shard_of(id) != *shard {
                         continue;
                     }
-                    let local = self.layout.local(id.0);
+                    let local = self.layout.local(id);
                     data.pieces_into(local, &mut self.payload, pieces);
                     if let Some(ends) = ends {
                         // Late samples are shown as they are by now: their runs may have been merged since.
                         let in_order = pieces.len() - data.late_runs(local);
                         ends.next().unwrap_or_default().cut(pieces, in_order);
                     }
-                    self.found.extend(pieces.drain(..).map(|piece| Found {
-                        series: index as u32,
-                        part: part as u32,
-                        piece,
-                    }));
+                    let found = pieces.drain(..);
+                    self.found.extend(found.map(|piece| Found { series, part: part as u32, piece }));
                 }
             }
         }
@@ -250,14 +355,7 @@ impl Select {
         if self.times.contains_key(&key) {
             return Ok(());
         }
-        let times: Arc<[i64]> = match &mut self.parts[key.0 as usize] {
-            Part::Segment(cursor) => cursor.times(key.1)?,
-            Part::Head { epoch, .. } => {
-                let mut times = Vec::new();
-                epoch.data.lock().times_into(key.1, &mut times);
-                times.into()
-            }
-        };
+        let times = self.parts[key.0 as usize].times(key.1)?;
         let bytes = ((times.len() + 8) * 8) as u64;
         self.grant.reserve(bytes)?;
         self.chunk_reserved += bytes;
@@ -266,18 +364,43 @@ impl Select {
         Ok(())
     }
 
+    /// Whether samples of a series were deleted and still stand somewhere.
+    fn is_masked(&self, place: usize) -> bool {
+        let of_row = |row: &BlockRow| self.deleted_of(*row).is_some();
+        self.masks.of(self.roster.order(place)).is_some() || self.roster.rows(place).iter().any(of_row)
+    }
+
+    fn is_block(&self, part: u32) -> bool {
+        matches!(self.parts[part as usize], Part::Block { .. })
+    }
+
+    /// What was deleted of a row.
+    fn deleted_of(&self, row: BlockRow) -> Option<&[(i64, i64)]> {
+        let Part::Block { live, .. } = &self.parts[row.block as usize] else { return None };
+        live.tombstones.of(row.row)
+    }
+
+    /// What was deleted of a series in a part.
+    fn deleted(&self, place: usize, part: u32) -> Option<&[(i64, i64)]> {
+        if self.is_block(part) {
+            let row = self.roster.rows(place).iter().find(|row| row.block == part)?;
+            return self.deleted_of(*row);
+        }
+        self.masks.of(self.roster.order(place)).map(Mask::ranges)
+    }
+
     /// Leaves out pieces without rows in the wanted time, then puts series with the same streams together.
     fn group(&mut self) -> Result<(), ReadError> {
         for at in 0..self.found.len() {
             let found = &self.found[at];
-            let key = (found.part, found.piece.stream);
+            let key = found.key();
             self.load_times(key)?;
         }
         let (end_ms, times, parts) = (self.end_ms, &self.times, &self.parts);
         self.found.retain(|found| {
             let start_ms = parts[found.part as usize].begin_ms().max(self.start_ms);
-            let rows = found.piece.first_row as usize..(found.piece.first_row + found.piece.rows) as usize;
-            let times = times.get(&(found.part, found.piece.stream)).and_then(|times| times.get(rows));
+            let rows = found.piece.first_row as usize..found.piece.end_row() as usize;
+            let times = times.get(&found.key()).and_then(|times| times.get(rows));
             times.is_some_and(|times| times[0] <= end_ms && times[times.len() - 1] >= start_ms)
         });
         let mut by_streams: HashMap<Vec<StreamKey>, usize> = HashMap::new();
@@ -290,9 +413,9 @@ impl Select {
             let members = at..at + count;
             at += count;
             key.clear();
-            key.extend(self.found[members.clone()].iter().map(|found| (found.part, found.piece.stream)));
-            let masked = self.masks.of(self.series[self.chunk.start + series as usize].1.order).is_some();
-            let alone = masked || key.windows(2).any(|pair| pair[0].0 == pair[1].0);
+            key.extend(runs(&self.found[members.clone()]).map(|run| run[0].key()));
+            let alone = self.is_masked(self.chunk.start + series as usize)
+                || key.windows(2).any(|pair| pair[0].0 == pair[1].0 && !self.is_block(pair[0].0));
             match by_streams.get(&key) {
                 Some(&group) if !alone => groups[group].members.push(members),
                 _ => {
@@ -307,39 +430,42 @@ impl Select {
         Ok(())
     }
 
-    /// The timeline of a group: for each piece its rows in the stream, and all times. `None` when the parts overlap
-    /// in time, so that the series cannot share rows.
+    /// The timeline of a group: for each run of pieces its rows in the stream, and all times. `None` when the parts
+    /// overlap in time, so that the series cannot share rows.
     fn timeline(&self, group: &Group) -> Option<(Vec<Range<u32>>, Vec<i64>)> {
-        let first = &self.found[group.members[0].clone()];
-        let mut ranges = Vec::with_capacity(first.len());
+        let mut ranges: Vec<Range<u32>> = Vec::new();
+        for members in &group.members {
+            for (position, run) in runs(&self.found[members.clone()]).enumerate() {
+                let (from, to) = (run[0].piece.first_row, run[run.len() - 1].piece.end_row());
+                match ranges.get_mut(position) {
+                    Some(range) => *range = range.start.min(from)..range.end.max(to),
+                    None => ranges.push(from..to),
+                }
+            }
+        }
         let mut timeline: Vec<i64> = Vec::new();
-        for (position, found) in first.iter().enumerate() {
-            let pieces = group.members.iter().map(|members| &self.found[members.start + position].piece);
-            let (from, to) = pieces.fold((u32::MAX, 0), |(from, to), piece| {
-                (from.min(piece.first_row), to.max(piece.first_row + piece.rows))
-            });
-            let times = self.times.get(&(found.part, found.piece.stream))?;
-            let rows = times.get(from as usize..to as usize)?;
-            let start_ms = self.parts[found.part as usize].begin_ms().max(self.start_ms);
+        for (run, range) in runs(&self.found[group.members[0].clone()]).zip(&mut ranges) {
+            let times = self.times.get(&run[0].key())?;
+            let rows = times.get(range.start as usize..range.end as usize)?;
+            let start_ms = self.parts[run[0].part as usize].begin_ms().max(self.start_ms);
             let skipped = rows.partition_point(|&time| time < start_ms) as u32;
             let end = rows.partition_point(|&time| time <= self.end_ms) as u32;
-            let rows = from + skipped..from + end.max(skipped);
-            let rows_times = &times[rows.start as usize..rows.end as usize];
+            *range = range.start + skipped..range.start + end.max(skipped);
+            let rows_times = &times[range.start as usize..range.end as usize];
             if let (Some(last), Some(next)) = (timeline.last(), rows_times.first())
                 && last >= next
             {
                 return None;
             }
             timeline.extend_from_slice(rows_times);
-            ranges.push(rows);
         }
         Some((ranges, timeline))
     }
 
     /// Builds the next batch of the first group; puts the rest of the group back.
     fn build(&mut self, mut group: Group) -> Result<Option<SeriesBatch>, ReadError> {
-        let first = self.series[self.chunk.start + self.found[group.members[0].start].series as usize].1;
-        let timeline = if self.masks.of(first.order).is_some() { None } else { self.timeline(&group) };
+        let timeline =
+            if self.is_masked(self.place(&group.members[0])) { None } else { self.timeline(&group) };
         let Some((ranges, timeline)) = timeline else {
             let rest = group.members.split_off(1);
             if !rest.is_empty() {
@@ -357,13 +483,15 @@ impl Select {
         self.reserve((cells * 8 + cells / 8 + rows * 9 + group.members.len() * 16) as u64)?;
         let mut builder = Builder::new(rows, group.members.len());
         for members in &group.members {
-            let reference = self.series[self.chunk.start + self.found[members.start].series as usize].1;
+            let reference = self.roster.reference(self.place(members));
             let mut base = 0;
-            for (found, rows) in self.found[members.clone()].iter().zip(&ranges) {
-                let decoded = found.piece.decode(&self.payload, rows.clone(), |row, bits| {
-                    builder.set(base + (row - rows.start) as usize, bits);
-                });
-                decoded.map_err(|what| self.damaged(found, what))?;
+            for (run, rows) in runs(&self.found[members.clone()]).zip(&ranges) {
+                for found in run {
+                    let decoded = found.piece.decode(&self.payload, rows.clone(), |row, bits| {
+                        builder.set(base + (row - rows.start) as usize, bits);
+                    });
+                    decoded.map_err(|what| self.damaged(found, what))?;
+                }
                 base += rows.len();
             }
             builder.finish_series(reference);
@@ -376,15 +504,15 @@ impl Select {
         let rows: u64 = self.found[members.clone()].iter().map(|found| u64::from(found.piece.rows)).sum();
         self.reserve(rows * 33 + 16)?;
         let mut samples: Vec<(i64, u64)> = Vec::new();
-        let reference = self.series[self.chunk.start + self.found[members.start].series as usize].1;
-        let mask = self.masks.of(reference.order);
+        let place = self.place(members);
         for found in &self.found[members.clone()] {
-            let Some(times) = self.times.get(&(found.part, found.piece.stream)) else { continue };
+            let Some(times) = self.times.get(&found.key()) else { continue };
             let start_ms = self.parts[found.part as usize].begin_ms().max(self.start_ms);
+            let deleted = self.deleted(place, found.part).unwrap_or_default();
             let decoded = found.piece.decode_all(&self.payload, |row, bits| {
                 if let Some(&time) = times.get(row as usize)
                     && (start_ms..=self.end_ms).contains(&time)
-                    && !mask.is_some_and(|mask| mask.covers(time))
+                    && !is_covered(deleted, time)
                 {
                     samples.push((time, bits));
                 }
@@ -397,15 +525,17 @@ impl Select {
         for (row, &(_, bits)) in samples.iter().enumerate() {
             builder.set(row, bits);
         }
-        builder.finish_series(self.series[self.chunk.start + self.found[members.start].series as usize].1);
+        builder.finish_series(self.roster.reference(place));
         Ok(builder.finish(samples.iter().map(|&(time, _)| time).collect()))
     }
 
+    /// The place of a series whose pieces these are.
+    fn place(&self, members: &Range<usize>) -> usize {
+        self.chunk.start + self.found[members.start].series as usize
+    }
+
     fn damaged(&self, found: &Found, what: &str) -> ReadError {
-        let file = match &self.parts[found.part as usize] {
-            Part::Segment(cursor) => cursor.segment().name(),
-            Part::Head { .. } => "memory".into(),
-        };
+        let file = self.parts[found.part as usize].name();
         ReadError::Corrupt { file, offset: 0, what: what.into() }
     }
 }
@@ -424,7 +554,7 @@ impl SeriesBatches for Select {
                 }
                 self.release();
             }
-            if self.next >= self.series.len() {
+            if self.next >= self.roster.len() {
                 return self.kinds.as_mut().map_or(Ok(None), |kinds| kinds.next_histograms());
             }
             self.load_chunk()?;
@@ -439,74 +569,6 @@ impl SeriesBatches for Select {
 impl Drop for Select {
     fn drop(&mut self) {
         self.release();
-        self.grant.release(self.chunk_reserved + self.held);
-    }
-}
-
-/// Puts decoded columns together; series without a sample are left out.
-struct Builder {
-    rows: usize,
-    values: Vec<f64>,
-    absent: Vec<u64>,
-    any_absent: bool,
-    ids: Vec<SeriesRef>,
-    /// Where the present series begins, and its first row that is not set or left out yet.
-    base: usize,
-    next_row: usize,
-}
-
-impl Builder {
-    fn new(rows: usize, series: usize) -> Builder {
-        let cells = rows * series;
-        Builder {
-            rows,
-            values: vec![0.0; cells],
-            absent: vec![0; cells.div_ceil(64)],
-            any_absent: false,
-            ids: Vec::with_capacity(series),
-            base: 0,
-            next_row: 0,
-        }
-    }
-
-    /// Sets a row of the present series; rows come in ascending order.
-    #[inline]
-    fn set(&mut self, row: usize, bits: u64) {
-        if row > self.next_row {
-            self.leave_out(row);
-        }
-        self.values[self.base + row] = f64::from_bits(bits);
-        self.next_row = row + 1;
-    }
-
-    /// The rows up to `end` have no sample.
-    #[cold]
-    fn leave_out(&mut self, end: usize) {
-        self.any_absent = true;
-        for cell in self.base + self.next_row..self.base + end {
-            self.absent[cell / 64] |= 1 << (cell % 64);
-        }
-    }
-
-    fn finish_series(&mut self, reference: SeriesRef) {
-        if self.next_row == 0 {
-            return;
-        }
-        if self.next_row < self.rows {
-            self.leave_out(self.rows);
-        }
-        self.ids.push(reference);
-        self.base += self.rows;
-        self.next_row = 0;
-    }
-
-    fn finish(mut self, timeline: Vec<i64>) -> Option<SeriesBatch> {
-        if self.ids.is_empty() {
-            return None;
-        }
-        self.values.truncate(self.base);
-        self.absent.truncate(if self.any_absent { self.base.div_ceil(64) } else { 0 });
-        let columns = Columns::Floats(FloatColumns { values: self.values, absent: self.absent });
-        Some(SeriesBatch { times: timeline.into(), ids: self.ids, columns, starts_ms: Vec::new() })
+        self.grant.release(self.chunk_reserved);
     }
 }

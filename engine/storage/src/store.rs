@@ -2,11 +2,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use metricsstore_budget::{Budget, Grant, Level};
-use metricsstore_model::read::{Limited, ReadError, Selection, SeriesBatches, Source};
-use metricsstore_model::{Acknowledge, Append, AppendError, Batch, LabelBuf, Matcher, Metadata, Verdicts};
+use metricsstore_budget::{Budget, Level};
+use metricsstore_model::{Acknowledge, Append, AppendError, Batch, Matcher, Metadata, Verdicts};
 use metricsstore_vfs::{Clock, Files};
-use roaring::RoaringBitmap;
 
 use crate::append::Scratch;
 use crate::block::BlockFiles;
@@ -15,10 +13,8 @@ use crate::exemplars::Exemplars;
 use crate::families::Families;
 use crate::head::Layout;
 use crate::identity::Identity;
-use crate::kinds::KindsSelect;
 use crate::ladder::Ladder;
 use crate::maintain::Upkeep;
-use crate::select::Select;
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use crate::sync::{ArcSwap, Mutex, RwLock};
 use crate::tombstones::Tombstones;
@@ -173,80 +169,10 @@ impl Store {
             retention_ms => now_ms.saturating_sub(retention_ms),
         }
     }
-
-    /// Series that may have samples in a time range.
-    fn series_within(&self, start_ms: i64, end_ms: i64) -> RoaringBitmap {
-        let start_ms = start_ms.max(self.retained_from_ms(self.clock.now_ms()));
-        let view = self.view.load();
-        let mut within = RoaringBitmap::new();
-        for segment in view.segments.iter().filter(|s| s.min_ms <= end_ms && s.max_ms >= start_ms) {
-            within |= &segment.series;
-        }
-        for epochs in [&view.frozen, &view.open] {
-            for (shard, epoch) in epochs.iter().enumerate() {
-                let data = epoch.data.lock();
-                if data.samples > 0 && data.min_ms <= end_ms && data.max_ms >= start_ms {
-                    within.extend(data.locals().map(|local| self.layout.global(shard, local)));
-                }
-            }
-        }
-        within
-    }
 }
 
 impl Append for Store {
     fn append(&self, batch: &Batch<'_>, acknowledge: Acknowledge) -> Result<Verdicts, AppendError> {
         self.append_batch(batch, acknowledge)
-    }
-}
-
-impl Source for Store {
-    fn select(&self, selection: &Selection<'_>, grant: &Grant) -> Result<Box<dyn SeriesBatches>, ReadError> {
-        let start_ms = selection.start_ms.max(self.retained_from_ms(self.clock.now_ms()));
-        let _gate = self.gate.read();
-        let selected = self.identity.select(selection.matchers);
-        let view = self.view.load();
-        let range = (start_ms, selection.end_ms);
-        let masks = self.tombstones.masks();
-        let kinds = KindsSelect::new(&view, self.layout, &selected.series, &masks, range, grant)?;
-        let select = Select::new(&view, self.layout, selected, start_ms, selection.end_ms, grant)?;
-        Ok(Box::new(select.without(masks).with_kinds(kinds)))
-    }
-
-    fn label_names(
-        &self,
-        any_of: &[Vec<Matcher>],
-        start_ms: i64,
-        end_ms: i64,
-        limit: usize,
-    ) -> Result<Limited<String>, ReadError> {
-        let _gate = self.gate.read();
-        let within = self.series_within(start_ms, end_ms);
-        Ok(self.identity.label_names(any_of, Some(&within), limit))
-    }
-
-    fn label_values(
-        &self,
-        name: &str,
-        any_of: &[Vec<Matcher>],
-        start_ms: i64,
-        end_ms: i64,
-        limit: usize,
-    ) -> Result<Limited<String>, ReadError> {
-        let _gate = self.gate.read();
-        let within = self.series_within(start_ms, end_ms);
-        Ok(self.identity.label_values(name, any_of, Some(&within), limit))
-    }
-
-    fn series(
-        &self,
-        any_of: &[Vec<Matcher>],
-        start_ms: i64,
-        end_ms: i64,
-        limit: usize,
-    ) -> Result<Limited<LabelBuf>, ReadError> {
-        let _gate = self.gate.read();
-        let within = self.series_within(start_ms, end_ms);
-        Ok(self.identity.series(any_of, Some(&within), limit))
     }
 }

@@ -21,9 +21,9 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// Whether a sample was deleted.
-    pub(crate) fn covers(&self, timestamp_ms: i64) -> bool {
-        is_covered(&self.ranges, timestamp_ms)
+    /// First and last ms of what was deleted, ascending, disjoint.
+    pub(crate) fn ranges(&self) -> &[(i64, i64)] {
+        &self.ranges
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
         tombstones.add(&[of(30, 40), of(10, 20)]);
         assert_eq!(tombstones.masks(), once);
         let mask = once.of(3).unwrap();
-        let covered: Vec<i64> = (0..50).filter(|&time| mask.covers(time)).collect();
+        let covered: Vec<i64> = (0..50).filter(|&time| is_covered(mask.ranges(), time)).collect();
         assert_eq!(covered, (10..=25).chain(30..=40).collect::<Vec<_>>());
         assert!(once.of(4).is_none());
     }

@@ -31,6 +31,7 @@ use crate::error::QueryError;
 use crate::value::Value;
 
 use account::{Account, Held};
+use selector::LabelSource;
 use vectors::Vectors;
 
 type Evaluation<T> = Result<T, QueryError>;
@@ -76,6 +77,8 @@ struct Query<'e> {
     grant: &'e Grant,
     account: Arc<Account>,
     annotations: RefCell<Annotations>,
+    /// Where labels are read from, of all selects.
+    label_sources: RefCell<Vec<LabelSource>>,
     lookback_ms: i64,
     /// What `start()` and `end()` mean.
     start_ms: i64,
@@ -97,6 +100,7 @@ impl<'e> Query<'e> {
             grant,
             account: Account::new(options.max_samples, grant),
             annotations: RefCell::default(),
+            label_sources: RefCell::default(),
             lookback_ms: query_options.lookback_ms.unwrap_or(options.lookback_ms),
             start_ms,
             end_ms,
@@ -184,10 +188,13 @@ impl<'e> Query<'e> {
         }
     }
 
-    fn finish(self, query: &str, value: Value) -> QueryOutput {
+    fn finish(self, query: &str, value: Value) -> Evaluation<QueryOutput> {
+        if let Some(failure) = self.label_sources.borrow().iter().find_map(|source| source.failure()) {
+            return Err(failure.into());
+        }
         let (warnings, infos) = self.annotations.into_inner().into_texts(query);
         let (samples, peak_samples) = (self.account.read(), self.account.peak());
-        QueryOutput { value, warnings, infos, samples, peak_samples }
+        Ok(QueryOutput { value, warnings, infos, samples, peak_samples })
     }
 }
 
@@ -211,7 +218,7 @@ pub(crate) fn instant(
         Type::Matrix => running.range_result(expr, steps)?,
         _ => running.instant_result(expr, steps)?,
     };
-    Ok(running.finish(query, value))
+    running.finish(query, value)
 }
 
 pub(crate) fn range(
@@ -240,5 +247,5 @@ pub(crate) fn range(
     }
     let steps = Steps { start_ms, step_ms, count: count as usize };
     let value = running.steps_result(expr, steps)?;
-    Ok(running.finish(query, value))
+    running.finish(query, value)
 }

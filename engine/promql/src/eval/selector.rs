@@ -109,7 +109,9 @@ impl Query<'_> {
             self.account.add_read((batch.times.len() * batch.ids.len()) as u64);
             take(&batch)?;
         }
-        Ok(batches.labels())
+        let labels = batches.labels();
+        self.label_sources.borrow_mut().push(LabelSource::clone(&labels));
+        Ok(labels)
     }
 }
 

@@ -34,7 +34,7 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::DefaultHashBuilder;
+use hashbrown::{DefaultHashBuilder, HashMap};
 use metricsstore_budget::{Budget, Level, Part};
 use metricsstore_model::read::{Limited, SeriesLabels, SeriesRef};
 use metricsstore_model::{Batch, LabelBuf, LabelError, Matcher, Refusal};
@@ -80,7 +80,7 @@ pub struct Selected {
     /// The series, ascending by id.
     pub series: Vec<(SeriesId, SeriesRef)>,
     /// Their labels; stays valid when series are removed afterwards.
-    pub labels: Arc<dyn SeriesLabels>,
+    pub labels: Arc<Labels>,
 }
 
 /// Bytes in use, as counted in the budget.
@@ -141,7 +141,28 @@ struct Unknown {
 }
 
 /// Labels of one generation.
-struct Labels(Arc<RwLock<Tables>>);
+pub struct Labels(Arc<RwLock<Tables>>);
+
+impl Labels {
+    /// The [`fingerprint`](crate::block::series::fingerprint) of each series: labels are decoded once for each row that
+    /// some of them share.
+    pub(crate) fn fingerprints(&self, series: &[(SeriesId, SeriesRef)]) -> Vec<u128> {
+        let mut known: HashMap<u32, u128> = HashMap::new();
+        let mut of_group = (u32::MAX, 0);
+        let mut fingerprints = Vec::with_capacity(series.len());
+        for chunk in series.chunks(ROWS_AT_ONCE) {
+            let tables = self.0.read();
+            let mut of_row = |row| *known.entry(row).or_insert_with(|| tables.row_fingerprint(row));
+            fingerprints.extend(chunk.iter().map(|(_, series)| {
+                if of_group.0 != series.group {
+                    of_group = (series.group, of_row(series.group));
+                }
+                of_group.1.wrapping_add(of_row(series.residual))
+            }));
+        }
+        fingerprints
+    }
+}
 
 impl SeriesLabels for Labels {
     fn push_group(&self, group: u32, labels: &mut LabelBuf) {

@@ -7,6 +7,7 @@ use super::pairs::Pairs;
 use super::rows::{NONE, Rows};
 use super::series::SeriesTable;
 use super::symbols::Symbols;
+use crate::block::series::pair_fingerprint;
 
 /// Ids stay below this, so that a damaged file cannot ask for unbounded tables.
 pub(super) const MAX_SERIES: u32 = 1 << 26;
@@ -159,6 +160,11 @@ impl Tables {
             let (name, value) = self.pairs.get(pair);
             (self.symbols.get(name), self.symbols.get(value))
         })
+    }
+
+    /// What the labels of a row add to the fingerprints of its series.
+    pub(super) fn row_fingerprint(&self, row: u32) -> u128 {
+        self.row_labels(row).fold(0, |sum, (name, value)| sum.wrapping_add(pair_fingerprint(name, value)))
     }
 
     /// Clears `labels` and fills in those of a series, sorted.

@@ -6,40 +6,86 @@ use hashbrown::HashMap;
 use metricsstore_budget::Grant;
 use metricsstore_model::histogram::Histogram;
 use metricsstore_model::read::{Columns, HistogramColumns, ReadError, SeriesBatch, SeriesRef};
+use roaring::RoaringBitmap;
 
 use super::merge::{merged_histograms, merged_starts};
 use super::{Kind, KindColumn};
+use crate::StorageError;
+use crate::block::BlockCursor;
 use crate::head::Layout;
 use crate::identity::SeriesId;
 use crate::segment::SegmentCursor;
-use crate::tombstones::Masks;
-use crate::view::View;
+use crate::select::{BlockRow, Held, Roster, block_name};
+use crate::tombstones::{Masks, is_covered};
+use crate::view::{LiveBlock, View};
 
 /// One part of the store, of which a series' samples are older than those in the next.
 enum Part {
+    Block(BlockPart),
     Segment(SegmentCursor),
     /// Columns of the selected series as they were when the snapshot was taken.
     Head([HashMap<u32, KindColumn>; 2]),
 }
 
+struct BlockPart {
+    live: Arc<LiveBlock>,
+    /// Its place, as [`BlockRow`] names it.
+    place: u32,
+    cursor: Box<dyn BlockCursor>,
+    /// Rows that have columns of each kind; `None` where every one may.
+    with: [Option<RoaringBitmap>; 2],
+}
+
 pub(crate) struct KindsSelect {
+    /// Blocks, then segments, then the head.
     parts: Vec<Part>,
+    roster: Arc<Roster>,
     masks: Arc<Masks>,
     start_ms: i64,
     end_ms: i64,
-    /// Series with histograms that were not handed out yet.
-    histograms: VecDeque<(u32, SeriesRef)>,
-    /// Series with start timestamps.
+    /// Places of series with histograms that were not handed out yet.
+    histograms: VecDeque<u32>,
+    /// Places of series with start timestamps.
     starts: HashMap<SeriesRef, u32>,
     grant: Grant,
-    /// Bytes reserved for the columns of the head.
-    held: u64,
+    /// What the columns of the head take, and the tables of series.
+    held: Held,
     /// Bytes reserved for the batch handed out last.
     reserved: u64,
 }
 
+/// A column of a series, and which part it is from.
+struct Found {
+    part: usize,
+    column: KindColumn,
+    /// What was deleted of the series there.
+    deleted: Vec<(i64, i64)>,
+}
+
+impl BlockPart {
+    fn new(live: &Arc<LiveBlock>, place: u32) -> Result<BlockPart, StorageError> {
+        let mut with = [const { None }; 2];
+        for kind in Kind::ALL {
+            let has_none = kind == Kind::Histograms && live.block.meta().histogram_samples == 0;
+            with[kind as usize] =
+                if has_none { Some(RoaringBitmap::new()) } else { live.block.rows_with(kind)? };
+        }
+        let cursor = Arc::clone(&live.block).cursor();
+        Ok(BlockPart { live: Arc::clone(live), place, cursor, with })
+    }
+
+    fn has_any(&self) -> bool {
+        self.with.iter().any(|rows| rows.as_ref().is_none_or(|rows| !rows.is_empty()))
+    }
+
+    fn row_of(&self, kind: Kind, rows: &[BlockRow]) -> Option<u32> {
+        let row = rows.iter().find(|row| row.block == self.place)?.row;
+        self.with[kind as usize].as_ref().is_none_or(|with| with.contains(row)).then_some(row)
+    }
+}
+
 impl KindsSelect {
-    /// A snapshot of `view`; `None` where the series have nothing of these kinds in the time range.
+    /// A snapshot of head and segments.
     pub(crate) fn new(
         view: &View,
         layout: Layout,
@@ -47,16 +93,17 @@ impl KindsSelect {
         masks: &Arc<Masks>,
         (start_ms, end_ms): (i64, i64),
         grant: &Grant,
-    ) -> Result<Option<Box<KindsSelect>>, ReadError> {
+    ) -> Result<KindsSelect, ReadError> {
         let mut select = KindsSelect {
             parts: Vec::new(),
+            roster: Arc::default(),
             masks: Arc::clone(masks),
             start_ms,
             end_ms,
             histograms: VecDeque::new(),
             starts: HashMap::new(),
             grant: grant.clone(),
-            held: 0,
+            held: Held::new(grant),
             reserved: 0,
         };
         for segment in view.segments.iter().filter(|s| s.min_ms <= end_ms && s.max_ms >= start_ms) {
@@ -74,19 +121,39 @@ impl KindsSelect {
                 }
             }
         }
-        if select.parts.is_empty() {
+        Ok(select)
+    }
+
+    /// Reads what these series have, in these blocks too; `None` where that is nothing.
+    pub(crate) fn of(
+        mut self,
+        roster: &Arc<Roster>,
+        blocks: &[Arc<LiveBlock>],
+    ) -> Result<Option<Box<KindsSelect>>, ReadError> {
+        let mut parts = Vec::new();
+        for (place, live) in (0..).zip(blocks) {
+            let part = BlockPart::new(live, place)?;
+            if part.has_any() {
+                parts.push(Part::Block(part));
+            }
+        }
+        self.parts.splice(..0, parts);
+        if self.parts.is_empty() {
             return Ok(None);
         }
-        for &(id, reference) in series {
-            if select.has(Kind::Histograms, id.0) {
-                select.histograms.push_back((id.0, reference));
+        self.roster = Arc::clone(roster);
+        for place in 0..roster.len() {
+            if self.has(Kind::Histograms, place) {
+                self.held.grow(size_of::<u32>() as u64 * 2)?;
+                self.histograms.push_back(place as u32);
             }
-            if select.has(Kind::Starts, id.0) {
-                select.starts.insert(reference, id.0);
+            if self.has(Kind::Starts, place) {
+                self.held.grow(size_of::<(SeriesRef, u32)>() as u64 * 2)?;
+                self.starts.insert(roster.reference(place), place as u32);
             }
         }
-        let is_needed = !select.histograms.is_empty() || !select.starts.is_empty();
-        Ok(is_needed.then(|| Box::new(select)))
+        let is_needed = !self.histograms.is_empty() || !self.starts.is_empty();
+        Ok(is_needed.then(|| Box::new(self)))
     }
 
     fn copy_head(
@@ -101,8 +168,7 @@ impl KindsSelect {
                 let overlaps = |c: &KindColumn| c.min_ms <= self.end_ms && c.max_ms >= self.start_ms;
                 let Some(column) = column.filter(overlaps) else { continue };
                 let bytes = (size_of::<KindColumn>() + column.payload.len()) as u64;
-                self.grant.reserve(bytes)?;
-                self.held += bytes;
+                self.held.grow(bytes)?;
                 copied[kind as usize].insert(id, column);
             }
         }
@@ -112,24 +178,36 @@ impl KindsSelect {
         Ok(())
     }
 
-    fn has(&self, kind: Kind, series: u32) -> bool {
+    fn has(&self, kind: Kind, place: usize) -> bool {
+        let id = self.roster.id(place);
         self.parts.iter().any(|part| match part {
-            Part::Segment(cursor) => cursor.segment().series_with(kind).contains(series),
-            Part::Head(columns) => columns[kind as usize].contains_key(&series),
+            Part::Block(block) => block.row_of(kind, self.roster.rows(place)).is_some(),
+            Part::Segment(cursor) => id.is_some_and(|id| cursor.segment().series_with(kind).contains(id)),
+            Part::Head(columns) => id.is_some_and(|id| columns[kind as usize].contains_key(&id)),
         })
     }
 
-    /// The columns of a series, each with its part.
-    fn columns(&mut self, kind: Kind, series: u32) -> Result<Vec<(usize, KindColumn)>, ReadError> {
-        let mut columns = Vec::new();
-        for (place, part) in self.parts.iter_mut().enumerate() {
-            let column = match part {
-                Part::Segment(cursor) => cursor.kind_column(kind, series)?,
-                Part::Head(columns) => columns[kind as usize].get(&series).cloned(),
+    /// The columns of a series.
+    fn columns(&mut self, kind: Kind, place: usize) -> Result<Vec<Found>, ReadError> {
+        let (id, rows) = (self.roster.id(place), self.roster.rows(place));
+        let masked = self.masks.of(self.roster.order(place)).map_or(&[][..], |mask| mask.ranges());
+        let within = (self.start_ms, self.end_ms);
+        let mut found = Vec::new();
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            let mut deleted = masked;
+            let column = match (part, id) {
+                (Part::Block(block), _) => {
+                    let Some(row) = block.row_of(kind, rows) else { continue };
+                    deleted = block.live.tombstones.of(row).unwrap_or_default();
+                    block.cursor.kind_column(kind, row, within)?
+                }
+                (Part::Segment(cursor), Some(id)) => cursor.kind_column(kind, id)?,
+                (Part::Head(columns), Some(id)) => columns[kind as usize].get(&id).cloned(),
+                (Part::Segment(_) | Part::Head(_), None) => None,
             };
-            columns.extend(column.map(|column| (place, column)));
+            found.extend(column.map(|column| Found { part: index, column, deleted: deleted.to_vec() }));
         }
-        Ok(columns)
+        Ok(found)
     }
 
     fn reserve(&mut self, bytes: usize) -> Result<(), ReadError> {
@@ -146,15 +224,14 @@ impl KindsSelect {
     /// The histograms of the next series that has some; `None` after the last.
     pub(crate) fn next_histograms(&mut self) -> Result<Option<SeriesBatch>, ReadError> {
         self.release();
-        while let Some((series, reference)) = self.histograms.pop_front() {
-            let columns = self.columns(Kind::Histograms, series)?;
-            let mask = self.masks.of(reference.order);
-            let wanted = |index: usize, time| {
-                (self.start_of(columns[index].0)..=self.end_ms).contains(&time)
-                    && !mask.is_some_and(|mask| mask.covers(time))
-            };
-            let merged = merged_histograms(columns.iter().map(|(_, column)| column), wanted)
-                .map_err(|(index, what)| self.damaged(columns[index].0, what))?;
+        while let Some(place) = self.histograms.pop_front() {
+            let found = self.columns(Kind::Histograms, place as usize)?;
+            let scratch = scratch_bytes(&found, size_of::<(i64, Histogram)>() + size_of::<Option<i64>>());
+            self.grant.reserve(scratch)?;
+            let wanted = |index: usize, time| self.is_wanted(&found[index], time);
+            let merged = merged_histograms(found.iter().map(|found| &found.column), wanted);
+            self.grant.release(scratch);
+            let merged = merged.map_err(|(index, what)| self.damaged(found[index].part, what))?;
             if merged.is_empty() {
                 continue;
             }
@@ -164,7 +241,7 @@ impl KindsSelect {
             self.reserve(heap + cells.len() * (size_of_val(&cells[0]) + 8))?;
             let mut batch = SeriesBatch {
                 times: times.into(),
-                ids: vec![reference],
+                ids: vec![self.roster.reference(place as usize)],
                 columns: Columns::Histograms(HistogramColumns { cells }),
                 starts_ms: Vec::new(),
             };
@@ -179,14 +256,13 @@ impl KindsSelect {
         let rows = batch.times.len();
         for place in 0..batch.ids.len() {
             let Some(&series) = self.starts.get(&batch.ids[place]) else { continue };
-            let columns = self.columns(Kind::Starts, series)?;
-            let wanted = |index: usize, time| (self.start_of(columns[index].0)..=self.end_ms).contains(&time);
-            let entries = columns.iter().map(|(_, column)| column.entries).fold(0, u64::saturating_add);
-            let scratch = entries.saturating_mul(size_of::<(i64, i64)>() as u64);
+            let found = self.columns(Kind::Starts, series as usize)?;
+            let scratch = scratch_bytes(&found, size_of::<(i64, i64)>());
             self.grant.reserve(scratch)?;
-            let starts = merged_starts(columns.iter().map(|(_, column)| column), wanted);
+            let wanted = |index: usize, time| self.is_wanted(&found[index], time);
+            let starts = merged_starts(found.iter().map(|found| &found.column), wanted);
             self.grant.release(scratch);
-            let starts = starts.map_err(|(index, what)| self.damaged(columns[index].0, what))?;
+            let starts = starts.map_err(|(index, what)| self.damaged(found[index].part, what))?;
             if starts.is_empty() {
                 continue;
             }
@@ -209,16 +285,17 @@ impl KindsSelect {
         Ok(())
     }
 
-    /// What is wanted of a part begins here.
-    fn start_of(&self, part: usize) -> i64 {
-        match &self.parts[part] {
+    fn is_wanted(&self, found: &Found, time_ms: i64) -> bool {
+        let start_ms = match &self.parts[found.part] {
             Part::Segment(cursor) => self.start_ms.max(cursor.segment().from_ms),
-            Part::Head(_) => self.start_ms,
-        }
+            Part::Block(_) | Part::Head(_) => self.start_ms,
+        };
+        (start_ms..=self.end_ms).contains(&time_ms) && !is_covered(&found.deleted, time_ms)
     }
 
     fn damaged(&self, part: usize, what: &str) -> ReadError {
         let file = match &self.parts[part] {
+            Part::Block(block) => block_name(&block.live),
             Part::Segment(cursor) => cursor.segment().name(),
             Part::Head(_) => "memory".into(),
         };
@@ -226,9 +303,16 @@ impl KindsSelect {
     }
 }
 
+/// What it takes to decode columns whose entries take so many bytes each.
+fn scratch_bytes(found: &[Found], entry_bytes: usize) -> u64 {
+    let of_column = |found: &Found| {
+        found.column.payload.len() as u64 + found.column.entries.saturating_mul(entry_bytes as u64)
+    };
+    found.iter().map(of_column).fold(0, u64::saturating_add)
+}
+
 impl Drop for KindsSelect {
     fn drop(&mut self) {
         self.release();
-        self.grant.release(self.held);
     }
 }

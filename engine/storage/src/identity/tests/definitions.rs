@@ -1,4 +1,5 @@
 use metricsstore_model::LabelBuf;
+use metricsstore_model::read::SeriesLabels as _;
 use roaring::RoaringBitmap;
 
 use super::super::DefinitionError;

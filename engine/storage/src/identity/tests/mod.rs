@@ -4,6 +4,7 @@ mod model;
 mod removal;
 
 use metricsstore_budget::Budget;
+use metricsstore_model::read::SeriesLabels as _;
 use metricsstore_model::{
     Batch, Extras, LabelBuf, LabelDecoder, LabelError, MatchOp, Matcher, Origin, RawKeyHasher, Refusal, Row,
 };

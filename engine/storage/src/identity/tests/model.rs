@@ -1,6 +1,7 @@
 //! Random batches, removals, restarts, selects and listings against a plain map.
 use std::collections::{BTreeMap, BTreeSet};
 
+use metricsstore_model::read::SeriesLabels as _;
 use metricsstore_model::{LabelBuf, MatchOp, Matcher};
 use roaring::RoaringBitmap;
 

@@ -1,4 +1,5 @@
 use metricsstore_budget::{Budget, Part};
+use metricsstore_model::read::SeriesLabels as _;
 use metricsstore_model::{LabelBuf, Matcher};
 use roaring::RoaringBitmap;
 
