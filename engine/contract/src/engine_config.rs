@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{BudgetPolicy, OwnHost, PromDuration, ThreadRule, budget_bytes};
+use crate::{BudgetPolicy, OwnHost, PromDuration, RetentionSize, ThreadRule, budget_bytes};
 
 /// The schema version that this code writes.
 pub const SCHEMA: u32 = 1;
@@ -92,6 +92,12 @@ pub struct Threads {
 pub struct Retention {
     /// Samples older than this go.
     pub time: PromDuration,
+    /// What everything on disk may take; absent: whatever there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<RetentionSize>,
+    /// The claim's capacity: a share is one of this where the file system is larger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_bytes: Option<u64>,
     #[serde(flatten, skip_serializing)]
     unknown: Unknown,
 }
@@ -187,7 +193,13 @@ impl From<ThreadRule> for Threads {
 impl Retention {
     /// By time only.
     pub fn by_time(time: PromDuration) -> Retention {
-        Retention { time, unknown: Unknown::default() }
+        Retention { time, size: None, volume_bytes: None, unknown: Unknown::default() }
+    }
+
+    /// By time, and by what everything may take on a volume of so many bytes.
+    #[must_use]
+    pub fn within(self, size: RetentionSize, volume_bytes: u64) -> Retention {
+        Retention { size: Some(size), volume_bytes: Some(volume_bytes), ..self }
     }
 }
 
@@ -206,7 +218,10 @@ mod tests {
         EngineConfig {
             budget: Some(Budget::new(BudgetPolicy::default(), 1 << 30)),
             threads: Some(ThreadRule::AtMost(4).into()),
-            retention: Some(Retention::by_time(PromDuration::from_ms(15 * 86_400_000))),
+            retention: Some(
+                Retention::by_time(PromDuration::from_ms(15 * 86_400_000))
+                    .within(RetentionSize::default(), 50 << 30),
+            ),
             remote_write: Some(RemoteWrite::per_replica(
                 OwnHost { service: "main-pods".into(), namespace: "m".into() },
                 vec!["http://main-0.main-pods.m.svc:9090/api/v1/write".into()],
@@ -230,7 +245,10 @@ mod tests {
         assert_eq!(json["budget"]["bytes"], 966_367_641);
         assert_eq!(json["budget"]["limitBytes"], 1_073_741_824);
         assert_eq!(json["threads"], serde_json::json!({ "count": 4, "atMostMachine": true }));
-        assert_eq!(json["retention"]["time"], "15d");
+        assert_eq!(
+            json["retention"],
+            serde_json::json!({ "time": "15d", "size": "80%", "volumeBytes": 53_687_091_200_u64 })
+        );
         assert_eq!(json["remoteWrite"]["ownHost"]["service"], "main-pods");
     }
 

@@ -8,6 +8,7 @@ pub mod engine_config;
 pub mod hash;
 pub mod host;
 pub mod quantity;
+pub mod retention;
 pub mod runtime_info;
 pub mod sizing;
 
@@ -16,5 +17,6 @@ pub use engine_config::{Budget, EngineConfig, RemoteWrite, Retention, SCHEMA, Th
 pub use hash::content_hash;
 pub use host::OwnHost;
 pub use quantity::{Quantity, QuantityError};
+pub use retention::{RetentionSize, RetentionSizeError};
 pub use runtime_info::{ConfigVerdict, DiskUsage, RuntimeInfo};
 pub use sizing::{BudgetPolicy, BudgetPolicyError, ThreadRule, budget_bytes};

@@ -39,7 +39,7 @@ pub struct RuntimeInfo {
     /// Always empty.
     #[serde(rename = "GODEBUG")]
     pub godebug: String,
-    /// The retention in force, as Prometheus prints it, such as `15d`.
+    /// The retention in force, as Prometheus prints it, such as `15d or 80%`.
     pub storage_retention: String,
 
     /// The engine's version, without a leading `v`.
@@ -66,6 +66,8 @@ pub struct RuntimeInfo {
     pub samples_appended: u64,
     /// Requests, series and samples refused since the process started, by reason (such as `new_series`, `queries`).
     pub refusals: BTreeMap<String, u64>,
+    /// Bytes that everything in the data directory may take at present; `None` without a bound.
+    pub retention_bytes: Option<u64>,
     /// The data directory and the file system under it.
     pub disk: DiskUsage,
     /// `engine.yaml`; `None` when the engine runs without one.

@@ -64,7 +64,7 @@ impl FromStr for BudgetPolicy {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let shown = || text.chars().take(64).collect::<String>();
         if let Some(number) = text.strip_suffix('%') {
-            return share(number)
+            return parse_share(number)
                 .map(BudgetPolicy::Share)
                 .ok_or_else(|| BudgetPolicyError::Share { text: shown() });
         }
@@ -75,7 +75,8 @@ impl FromStr for BudgetPolicy {
     }
 }
 
-fn share(number: &str) -> Option<u32> {
+/// Hundredths of a per cent, from 1 % to 100 %, of a number with at most two decimals.
+pub(crate) fn parse_share(number: &str) -> Option<u32> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str, most: usize| {
         let plain = !text.is_empty() && text.len() <= most && text.bytes().all(|b| b.is_ascii_digit());
@@ -86,11 +87,18 @@ fn share(number: &str) -> Option<u32> {
     (100..=WHOLE).contains(&share).then_some(share)
 }
 
+/// Writes hundredths of a per cent as people do.
+pub(crate) fn write_share(share: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match share % 100 {
+        0 => write!(f, "{}%", share / 100),
+        hundredths => write!(f, "{}.{hundredths:02}%", share / 100),
+    }
+}
+
 impl fmt::Display for BudgetPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BudgetPolicy::Share(share) if share % 100 == 0 => write!(f, "{}%", share / 100),
-            BudgetPolicy::Share(share) => write!(f, "{}.{:02}%", share / 100, share % 100),
+            BudgetPolicy::Share(share) => write_share(*share, f),
             BudgetPolicy::Absolute(bytes) => write!(f, "{}", Quantity::from_units(*bytes)),
         }
     }

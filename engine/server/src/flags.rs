@@ -50,24 +50,42 @@ macro_rules! switch {
 const SERVE: &[Spec] = &[
     value("config.file", "", "Prometheus configuration file; without one the engine scrapes itself"),
     value("storage.tsdb.path", "data/", "Data directory"),
-    value("storage.tsdb.retention.time", "15d", "How long samples are kept; 0s keeps everything"),
+    value(
+        "storage.tsdb.retention.time",
+        "",
+        "How long samples are kept, 0s for ever; 15d unless a size or a percentage is set",
+    ),
     value(
         "storage.tsdb.retention.size",
         "0",
-        "Bytes that the data directory may take, such as 50GB; 0 sets no bound",
+        "Bytes that everything in the data directory may take, such as 50GB; 0 sets no bound",
+    ),
+    value(
+        "storage.tsdb.retention.percentage",
+        "0",
+        "The same as a share of the data volume, such as 80; 0 sets no bound; takes the place of a size",
     ),
     value(
         "storage.tsdb.min-block-duration",
         "2h",
-        "A series may lag behind the newest sample by half of this",
+        "Time that one block is for when it is cut; a series may lag behind the newest sample by half of it",
     ),
     value(
         "storage.tsdb.max-block-duration",
         "",
-        "At least the shortest; otherwise without effect, as files are merged by size",
+        "Longest time that merged blocks are for; by default a tenth of retention, at most 31d",
+    ),
+    value(
+        "storage.tsdb.delay-compact-file.path",
+        "",
+        "JSON file in which a shipper (thanos.shipper.json) lists what it uploaded; other new blocks are not merged",
     ),
     value("storage.wal-sync", "commit", "When a write is acknowledged: commit (after fdatasync) or interval"),
-    value("storage.block-format", "native", "Format of what is kept: native"),
+    value(
+        "storage.block-format",
+        "native",
+        "Format of blocks: native (a fraction of the size) or prometheus (for Thanos and promtool)",
+    ),
     list("web.listen-address", "0.0.0.0:9090", "Address of the API; repeatable"),
     value("web.external-url", "", "URL under which the engine is reachable from outside"),
     value("web.route-prefix", "", "Prefix of all routes; by default the path of --web.external-url"),
@@ -75,10 +93,7 @@ const SERVE: &[Spec] = &[
     value("web.max-connections", "512", "Simultaneous connections per listener"),
     switch!("web.enable-remote-write-receiver", "Take remote write at /api/v1/write"),
     switch!("web.enable-lifecycle", "Reload and quit by HTTP on the web listener"),
-    switch!(
-        "web.enable-admin-api",
-        "Taken for compatibility: this version has no admin calls, a warning says so"
-    ),
+    switch!("web.enable-admin-api", "Snapshot and delete by HTTP on the web listener"),
     switch!(
         "web.enable-otlp-receiver",
         "Taken for compatibility: this version does not receive OTLP, a warning says so"
@@ -127,7 +142,6 @@ const UNSUPPORTED: &[&str] = &[
     "storage.remote.read-sample-limit",
     "storage.tsdb.allow-overlapping-compaction",
     "storage.tsdb.block-reload-interval",
-    "storage.tsdb.delay-compact-file.path",
     "storage.tsdb.delayed-compaction.max-percent",
     "storage.tsdb.head-chunks-write-queue-size",
     "storage.tsdb.max-block-chunk-segment-size",
@@ -333,7 +347,7 @@ mod tests {
     fn a_value_may_follow_an_equals_sign_or_a_space() {
         let flags = serve(&["--storage.tsdb.path=/a", "--query.timeout", "30s"]).unwrap();
         assert_eq!((flags.get("storage.tsdb.path"), flags.get("query.timeout")), ("/a", "30s"));
-        assert_eq!(flags.get("storage.tsdb.retention.time"), "15d");
+        assert_eq!(flags.get("storage.tsdb.min-block-duration"), "2h");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 mod api;
 mod app;
 mod background;
+mod block_json;
 mod config;
 mod features;
 mod flags;
@@ -15,6 +16,7 @@ mod metrics;
 mod number;
 mod options;
 mod reload;
+mod retention;
 mod runtime_file;
 mod scraping;
 mod serve;

@@ -1,4 +1,5 @@
 //! Numbers and strings as Prometheus' JSON shows them, written straight into a buffer.
+use std::fmt::Write as _;
 use std::io::Write as _;
 
 /// Appends a sample value without quotes: Go's shortest form, `f` unless the exponent is below −6 or at least 21.
@@ -33,6 +34,20 @@ fn push_exponent(out: &mut Vec<u8>, value: f64) {
         out.push(b'0');
     }
     out.extend_from_slice(&digits);
+}
+
+/// Bytes with binary units as Prometheus writes them: `3KiB356B`.
+pub fn binary_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["EiB", "PiB", "TiB", "GiB", "MiB", "KiB", "B"];
+    let mut text = String::new();
+    for (place, unit) in UNITS.iter().enumerate() {
+        let count = bytes >> (10 * (UNITS.len() - 1 - place)) & 1023;
+        if count > 0 {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{count}{unit}");
+        }
+    }
+    if text.is_empty() { "0B".to_owned() } else { text }
 }
 
 /// Appends milliseconds as seconds: no fraction when whole, else exactly three decimals.
@@ -101,7 +116,7 @@ pub fn float_text(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{float_text, push_string, push_timestamp};
+    use super::{binary_bytes, float_text, push_string, push_timestamp};
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     /// Printed by Go; the file says how.
@@ -114,6 +129,14 @@ mod tests {
             let value = f64::from_bits(u64::from_str_radix(bits, 16).unwrap());
             assert_eq!(float_text(value), text, "bits {bits}");
         }
+    }
+
+    #[test]
+    fn bytes_have_binary_units_and_no_fractions() {
+        assert_eq!(binary_bytes(0), "0B");
+        assert_eq!(binary_bytes(3 * 1024 + 356), "3KiB356B");
+        assert_eq!(binary_bytes(512 << 20), "512MiB");
+        assert_eq!(binary_bytes(u64::MAX), "15EiB1023PiB1023TiB1023GiB1023MiB1023KiB1023B");
     }
 
     proptest! {

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use metricsstore_contract::{BudgetPolicy, PromDuration};
 use metricsstore_promql::{EngineOptions, Features};
-use metricsstore_storage::WalSync;
+use metricsstore_storage::{BlockFormat, WalSync};
 
 use crate::features;
 use crate::flags::Flags;
 use crate::http::layers::Cors;
+use crate::retention::{DEFAULT_RETENTION, Retention, parse_percentage, parse_size};
 
 /// A flag whose value makes no sense: one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,7 @@ pub struct OpsOptions {
 
 /// What `serve` was told.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub struct Options {
     /// Prometheus configuration; `None`: scrape oneself.
     pub config_file: Option<PathBuf>,
@@ -39,12 +41,16 @@ pub struct Options {
     pub runtime_file: Option<PathBuf>,
     /// Data directory.
     pub data_dir: PathBuf,
-    /// Retention in milliseconds; `None` keeps everything.
-    pub retention_ms: Option<i64>,
-    /// Bytes that the data directory may take; `None` sets no bound.
-    pub retention_bytes: Option<u64>,
+    /// What is kept, unless the configuration file or `engine.yaml` says otherwise.
+    pub retention: Retention,
     /// In milliseconds.
     pub block_duration_ms: i64,
+    /// In milliseconds; `None` leaves it to retention.
+    pub max_block_duration_ms: Option<i64>,
+    /// Format of blocks.
+    pub block_format: BlockFormat,
+    /// Where a shipper lists what it uploaded.
+    pub delay_compact_file: Option<PathBuf>,
     /// When a write is acknowledged.
     pub wal_sync: WalSync,
     /// Addresses of the API.
@@ -63,6 +69,8 @@ pub struct Options {
     pub remote_write: bool,
     /// Whether reload and quit are served on the web listener.
     pub lifecycle: bool,
+    /// Whether snapshots and deletes are served on the web listener.
+    pub admin: bool,
     /// Longest time of a query.
     pub query_timeout: Duration,
     /// Queries at once.
@@ -88,16 +96,20 @@ impl Options {
     /// Checks the flags.
     pub fn from_flags(flags: &Flags) -> Result<Options, OptionError> {
         let read = Reader { flags };
-        read.one_of("storage.block-format", &[("native", ())])?;
         let features = features::split(flags.list("enable-feature"));
         let external_url = read.external_url()?;
         Ok(Options {
             config_file: read.path("config.file"),
             runtime_file: read.path("runtime.config-file"),
             data_dir: read.path("storage.tsdb.path").unwrap_or_else(|| PathBuf::from("data")),
-            retention_ms: Some(read.duration("storage.tsdb.retention.time")?).filter(|ms| *ms > 0),
-            retention_bytes: read.size("storage.tsdb.retention.size")?,
-            block_duration_ms: read.block_durations()?,
+            retention: read.retention()?,
+            block_duration_ms: read.positive_duration("storage.tsdb.min-block-duration")?,
+            max_block_duration_ms: read.max_block_duration()?,
+            block_format: read.one_of(
+                "storage.block-format",
+                &[("native", BlockFormat::Native), ("prometheus", BlockFormat::Prometheus)],
+            )?,
+            delay_compact_file: read.path("storage.tsdb.delay-compact-file.path"),
             wal_sync: read.one_of(
                 "storage.wal-sync",
                 &[("commit", WalSync::Commit), ("interval", WalSync::Interval)],
@@ -111,6 +123,7 @@ impl Options {
             max_connections: read.number("web.max-connections", 1, 1 << 20)? as usize,
             remote_write: flags.is_on("web.enable-remote-write-receiver"),
             lifecycle: flags.is_on("web.enable-lifecycle"),
+            admin: flags.is_on("web.enable-admin-api"),
             query_timeout: Duration::from_millis(read.positive_duration("query.timeout")? as u64),
             query_concurrency: read.number("query.max-concurrency", 1, 4096)? as usize,
             promql: read.promql(&features)?,
@@ -168,24 +181,15 @@ impl Reader<'_> {
             .map_err(|error| self.wrong(flag, error))
     }
 
-    /// A size as Prometheus writes it, with binary units: `512MB` is 512 · 2²⁰ bytes. 0 and nothing set no bound.
-    fn size(&self, flag: &str) -> Result<Option<u64>, OptionError> {
-        let text = self.flags.get(flag);
-        if text.is_empty() || text == "0" {
-            return Ok(None);
-        }
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let unit = text[digits.len()..].to_ascii_uppercase().replace("IB", "B");
-        let power = ["B", "KB", "MB", "GB", "TB", "PB", "EB"].iter().position(|known| *known == unit);
-        let bytes = digits
-            .parse::<u64>()
-            .ok()
-            .zip(power)
-            .and_then(|(number, power)| number.checked_mul(1 << (10 * power)));
-        match bytes {
-            Some(bytes) => Ok(Some(bytes).filter(|bytes| *bytes > 0)),
-            None => Err(self.wrong(flag, "write a whole number with a unit, for example 512MB or 50GB")),
-        }
+    fn retention(&self) -> Result<Retention, OptionError> {
+        let size = self.optional("storage.tsdb.retention.size", parse_size)?.flatten();
+        let percentage = self.optional("storage.tsdb.retention.percentage", parse_percentage)?.flatten();
+        let time = match self.flags.get("storage.tsdb.retention.time") {
+            "" if size.is_some() || percentage.is_some() => None,
+            "" => Some(DEFAULT_RETENTION),
+            _ => Some(self.duration("storage.tsdb.retention.time")?).filter(|ms| *ms > 0),
+        };
+        Ok(Retention { time_ms: time, bytes: size, percentage, volume_bytes: None })
     }
 
     fn positive_duration(&self, flag: &str) -> Result<i64, OptionError> {
@@ -195,17 +199,18 @@ impl Reader<'_> {
         }
     }
 
-    /// The shortest span decides what is accepted late; the longest only has to make sense beside it.
-    fn block_durations(&self) -> Result<i64, OptionError> {
-        let shortest = self.positive_duration("storage.tsdb.min-block-duration")?;
+    fn max_block_duration(&self) -> Result<Option<i64>, OptionError> {
         let longest = self.optional("storage.tsdb.max-block-duration", PromDuration::parse)?;
-        if longest.is_some_and(|longest| longest.ms() < shortest) {
+        let longest = longest.map(PromDuration::ms).filter(|ms| *ms > 0);
+        if longest.is_some_and(|longest| {
+            self.duration("storage.tsdb.min-block-duration").is_ok_and(|shortest| longest < shortest)
+        }) {
             return Err(self.wrong(
                 "storage.tsdb.max-block-duration",
                 "must not be shorter than --storage.tsdb.min-block-duration",
             ));
         }
-        Ok(shortest)
+        Ok(longest)
     }
 
     fn number(&self, flag: &str, least: u64, most: u64) -> Result<u64, OptionError> {
@@ -315,17 +320,38 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(options.block_duration_ms, 86_400_000);
-        assert_eq!(options.retention_ms, Some(200 * 365 * 86_400_000));
+        assert_eq!(options.max_block_duration_ms, Some(86_400_000));
+        assert_eq!(options.retention.time_ms, Some(200 * 365 * 86_400_000));
         assert!(options.remote_write && options.promql.features.experimental_functions);
         assert!(options.ops.is_none());
     }
 
     #[test]
     fn a_value_that_makes_no_sense_names_flag_and_value() {
-        let error = options(&["--storage.block-format=prometheus"]).unwrap_err();
-        assert_eq!(error, "--storage.block-format prometheus: this version knows native");
+        let error = options(&["--storage.block-format=parquet"]).unwrap_err();
+        assert_eq!(error, "--storage.block-format parquet: this version knows native, prometheus");
+        let error = options(&["--storage.tsdb.max-block-duration=1h"]).unwrap_err();
+        assert_eq!(
+            error,
+            "--storage.tsdb.max-block-duration 1h: must not be shorter than --storage.tsdb.min-block-duration"
+        );
         assert!(options(&["--query.timeout=0s"]).unwrap_err().starts_with("--query.timeout 0s:"));
         assert!(options(&["--cpu.threads=0"]).unwrap_err().starts_with("--cpu.threads 0:"));
+    }
+
+    #[test]
+    fn samples_are_kept_for_15_days_unless_a_size_or_a_percentage_is_what_bounds_them() {
+        let shown = |args: &[&str]| options(args).unwrap().retention.to_string();
+        assert_eq!(shown(&[]), "15d");
+        assert_eq!(shown(&["--storage.tsdb.retention.size=512MB"]), "512MiB");
+        assert_eq!(shown(&["--storage.tsdb.retention.percentage=80"]), "80%");
+        assert_eq!(shown(&["--storage.tsdb.retention.time=0s"]), "");
+        assert_eq!(
+            shown(&["--storage.tsdb.retention.time=2w", "--storage.tsdb.retention.size=1TB"]),
+            "2w or 1TiB"
+        );
+        assert!(options(&["--storage.tsdb.retention.percentage=101"]).is_err());
+        assert!(options(&["--storage.tsdb.retention.size=50"]).is_err());
     }
 
     #[test]

@@ -14,14 +14,6 @@ use crate::config::load::InForce;
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 impl App {
-    /// Retention in milliseconds that `engine.yaml` or the flag sets.
-    pub fn retention_ms_of(&self, runtime: &EngineConfig) -> Option<i64> {
-        match &runtime.retention {
-            Some(retention) => Some(retention.time.ms()).filter(|ms| *ms > 0),
-            None => self.options.retention_ms,
-        }
-    }
-
     /// How many exemplars are kept: none without `--enable-feature=exemplar-storage`.
     pub fn max_exemplars(&self, config: &InForce) -> usize {
         let is_on = self.options.features.iter().any(|name| name == "exemplar-storage");
@@ -74,6 +66,7 @@ fn reload_config(app: &App) -> Result<(), String> {
     if let Some(store) = app.store() {
         store.set_out_of_order_window_ms(config.out_of_order_window_ms());
         store.set_max_exemplars(app.max_exemplars(&config));
+        app.retention(&config, &app.runtime.lock().config).apply(store);
     }
     let jobs = config.jobs();
     if jobs.is_empty() && jobs_before > 0 {
@@ -96,6 +89,8 @@ fn reload_config(app: &App) -> Result<(), String> {
 
 fn reload_runtime(app: &App) {
     let Some(path) = &app.options.runtime_file else { return };
+    // In this order, as everywhere.
+    let config = app.config.lock();
     let mut runtime = app.runtime.lock();
     if !runtime.reload(path) {
         return;
@@ -108,13 +103,14 @@ fn reload_runtime(app: &App) {
         tracing::warn!(key, "engine.yaml has a key that this engine does not know");
     }
     app.budget.set_limit(app.memory.budget_bytes(&runtime.config));
+    let retention = app.retention(&config, &runtime.config);
     if let Some(store) = app.store() {
-        store.set_retention_ms(app.retention_ms_of(&runtime.config));
+        retention.apply(store);
     }
     // Threads and shards are made at the start: another number waits for the next one, and the present is reported.
     tracing::info!(
         budget_bytes = app.budget.limit(),
-        retention_ms = app.retention_ms_of(&runtime.config),
+        %retention,
         "engine.yaml is in force"
     );
 }

@@ -99,7 +99,7 @@ fn start(options: Options, flags: Flags) -> Result<ExitCode, String> {
 }
 
 /// Flags that are taken so that a command line for Prometheus works, and do nothing in this version.
-const WITHOUT_EFFECT: [&str; 2] = ["web.enable-admin-api", "web.enable-otlp-receiver"];
+const WITHOUT_EFFECT: [&str; 1] = ["web.enable-otlp-receiver"];
 
 fn warn_of_flags(flags: &Flags) {
     for flag in WITHOUT_EFFECT.iter().filter(|flag| flags.is_on(flag)) {
@@ -215,14 +215,20 @@ async fn open_store(app: &Arc<App>) -> Result<Worker, String> {
         let config = opened.config.lock();
         let (out_of_order_window_ms, max_exemplars) =
             (config.out_of_order_window_ms(), opened.max_exemplars(&config));
+        let retention = opened.retention(&config, &opened.runtime.lock().config);
         drop(config);
+        let (retention_bytes, retention_share) = retention.size();
         let store_options = StoreOptions {
             shards: opened.threads() as usize,
-            retention_ms: opened.retention_ms_of(&opened.runtime.lock().config),
-            retention_bytes: options.retention_bytes,
+            retention_ms: retention.time_ms,
+            retention_bytes,
+            retention_share,
             out_of_order_window_ms,
             max_exemplars,
             block_duration_ms: options.block_duration_ms,
+            max_block_duration_ms: options.max_block_duration_ms,
+            block_format: options.block_format,
+            delay_compact_file: options.delay_compact_file.clone(),
             wal_sync: options.wal_sync,
             ..StoreOptions::new(&options.data_dir)
         };
@@ -243,6 +249,7 @@ async fn open_store(app: &Arc<App>) -> Result<Worker, String> {
     let config = app.config.lock();
     store.set_out_of_order_window_ms(config.out_of_order_window_ms());
     store.set_max_exemplars(app.max_exemplars(&config));
+    app.retention(&config, &app.runtime.lock().config).apply(&store);
     app.scraping.apply(config.jobs());
     drop(config);
     app.phase.send_replace(Phase::Ready);

@@ -12,6 +12,7 @@ use crate::store::Store;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::taken::Taken;
 use crate::view::View;
+use crate::wal::Log;
 use crate::wal::body::BodyWriter;
 use crate::wal::exemplar_record::{ExemplarsWriter, LogExemplar};
 use crate::wal::histogram_record::{HistogramsWriter, LogHistogram};
@@ -137,10 +138,7 @@ impl Store {
     }
 
     fn log_body(&self, kind: u8, body: BodyWriter) -> Result<(), String> {
-        if !body.is_empty() {
-            self.log.append(kind, &mut body.finish())?;
-        }
-        Ok(())
+        append_body(&self.log, kind, body)
     }
 
     /// Validates and judges a histogram and takes it; returns what is to be logged, nothing for a duplicate.
@@ -332,10 +330,15 @@ impl Store {
     pub(crate) fn carry_over(&self) -> Result<(), String> {
         let order_of = |series| self.identity.series_ref(SeriesId(series)).map(|series| series.order);
         self.tombstones.retain(self.oldest_ms(), order_of);
+        if self.write_extras(&self.log)? { self.log.sync() } else { Ok(()) }
+    }
+
+    /// Writes metadata, tombstones and exemplars into a log and says whether there was anything.
+    pub(crate) fn write_extras(&self, log: &Log) -> Result<bool, String> {
         let mut any = false;
         let mut write = |kind, body: BodyWriter| {
             any |= !body.is_empty();
-            self.log_body(kind, body)
+            append_body(log, kind, body)
         };
         let mut body = BodyWriter::default();
         for metadata in self.families.all() {
@@ -360,6 +363,14 @@ impl Store {
             }
         }
         write(record::EXEMPLARS, exemplars.take())?;
-        if any { self.log.sync() } else { Ok(()) }
+        Ok(any)
     }
+}
+
+/// Appends a record unless there is nothing in it.
+fn append_body(log: &Log, kind: u8, body: BodyWriter) -> Result<(), String> {
+    if !body.is_empty() {
+        log.append(kind, &mut body.finish())?;
+    }
+    Ok(())
 }

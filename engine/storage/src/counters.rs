@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) busy_requests: AtomicU64,
     pub(crate) log_failures: AtomicU64,
     pub(crate) disk_bytes: AtomicU64,
+    /// Those of them that only snapshots hold.
+    pub(crate) snapshot_bytes: AtomicU64,
     /// Whether the process before this one was killed.
     pub(crate) unclean_start: AtomicBool,
     out_of_order: AtomicU64,

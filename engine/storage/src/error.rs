@@ -36,6 +36,12 @@ pub enum StorageError {
         /// What was found.
         what: String,
     },
+    /// More is asked for at once than is kept in mind.
+    #[error("busy: {what}; try again later")]
+    Busy {
+        /// What there is too much of.
+        what: &'static str,
+    },
     /// Background work was broken off by [`crate::Store::close`].
     #[error("the store is shutting down")]
     ShuttingDown,

@@ -19,6 +19,8 @@
 //! | `view`, `select` | what a reader sees at one moment, and the merged stream of it |
 //! | `seal`, `compact`, `ended`, `maintain` | background work: head to segment, segments to fewer, ended series, retention |
 //! | `open`, `recover`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
+//! | `snapshot` | directories of hard links that open as data directories |
+//! | `tools` | what command-line tools see of a store |
 //! | `shutdown` | the mark by which a start knows whether the last process ended in order |
 //! | `ladder`, `disk` | what is shed and refused when memory or disk run out; the space kept back for a full disk |
 //!
@@ -64,20 +66,24 @@ mod seal;
 mod segment;
 mod select;
 mod shutdown;
+mod snapshot;
 mod stats;
 mod store;
 mod sync;
 mod taken;
 mod tombstones;
+mod tools;
 #[allow(dead_code, reason = "blocks are landed one part after the other")]
 mod view;
 mod wal;
 
-pub use block::Format as BlockFormat;
+pub use block::{BlockMeta, Format as BlockFormat, Parent, Ulid};
 pub use error::StorageError;
 pub use exemplars::{SeriesExemplars, StoredExemplar};
 pub use options::{
     DiskLevel, Maintenance, Progress, ProgressState, ReadOnly, RefusedCounts, StoreOptions, StoreStats,
     WalSync,
 };
+pub use snapshot::{NewSnapshot, SnapshotFile, SnapshotInfo};
 pub use store::Store;
+pub use tools::BlockInfo;

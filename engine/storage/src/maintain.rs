@@ -123,6 +123,8 @@ impl Store {
         }
         // What nobody waited for. A failure shows in the log's state and is cured by the seal below.
         let _ = self.log.sync();
+        self.expire_snapshots();
+        self.serve_snapshots(&mut upkeep);
         // What fails does not keep what comes after it from running: a seal heals the log.
         let expired = self.expire_when_due(&mut upkeep, &mut done);
         let sealed = self.seal_when_due(&mut upkeep, &mut done).and_then(|()| {
@@ -134,8 +136,9 @@ impl Store {
         let floor = if upkeep.settled { upkeep.manifest.log_floor } else { 0 };
         let covered = self.log.remove_below(floor);
         self.remove_remains(&mut upkeep);
+        self.serve_snapshots(&mut upkeep);
         self.watch_disk();
-        self.count_disk();
+        self.count_disk(&upkeep);
         let scratch: usize = self.scratches.lock().iter().map(Scratch::bytes).sum();
         self.budget.set(Part::Wal, scratch as u64);
         self.budget.set(Part::Annotations, self.exemplars.bytes() + self.families.bytes());
@@ -165,7 +168,7 @@ impl Store {
         closed
     }
 
-    fn count_disk(&self) {
+    fn count_disk(&self, upkeep: &Upkeep) {
         let dir = &self.options.dir;
         let places = [
             Places::wal(dir),
@@ -175,7 +178,9 @@ impl Store {
             Places::quarantine(dir),
             dir.clone(),
         ];
-        let bytes = places.iter().map(|place| self.bytes_in(place)).sum();
+        let held = self.snapshots.held_bytes(&upkeep.manifest);
+        let bytes = places.iter().map(|place| self.bytes_in(place)).sum::<u64>() + held;
+        self.counters.snapshot_bytes.store(held, Relaxed);
         self.counters.disk_bytes.store(bytes, Relaxed);
     }
 

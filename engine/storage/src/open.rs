@@ -20,6 +20,7 @@ use crate::maintain::Upkeep;
 use crate::manifest::{Manifest, NamedSegment};
 use crate::recover::{self, Found};
 use crate::segment::{Segment, SegmentCursor};
+use crate::snapshot::Snapshots;
 use crate::store::{Places, Store};
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use crate::sync::{ArcSwap, Mutex, RwLock};
@@ -64,6 +65,8 @@ pub(crate) fn open(
     make_log_durable(&*files, &wal_dir, &existing)?;
     let log = Log::new(Arc::clone(&files), wal_dir, Arc::clone(&identity), &existing, manifest.log_floor);
 
+    let snapshots = Snapshots::find(&files, &dir, (clock.now_ms(), clock.monotonic()))?;
+
     let layout = Layout::new(options.shards);
     let epochs = (0..layout.shards()).map(|_| Arc::new(Epoch { data: Mutex::new(EpochData::new(&budget)) }));
     let view = View { blocks, segments, frozen: Vec::new(), open: epochs.collect() };
@@ -89,6 +92,7 @@ pub(crate) fn open(
         families: Families::default(),
         exemplars: Exemplars::new(options.max_exemplars),
         tombstones: Tombstones::default(),
+        snapshots,
         closed: AtomicBool::new(false),
         options,
         _lock: lock,

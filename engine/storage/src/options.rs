@@ -237,6 +237,22 @@ pub struct StoreStats {
     pub segment_bytes: u64,
     /// Everything in the data directory.
     pub disk_bytes: u64,
+    /// Live blocks.
+    pub block_count: u64,
+    /// Their bytes.
+    pub block_bytes: u64,
+    /// Snapshots that there are.
+    pub snapshots: u64,
+    /// Made since the start.
+    pub snapshots_made: u64,
+    /// Removed since the start because their time was over.
+    pub snapshots_expired: u64,
+    /// Could not be made since the start.
+    pub snapshot_failures: u64,
+    /// Bytes on disk that only snapshots hold.
+    pub snapshot_bytes: u64,
+    /// When the newest snapshot was made.
+    pub newest_snapshot_ms: Option<i64>,
     /// Seals since the start.
     pub seals: u64,
     /// Merges since the start.
@@ -252,6 +268,8 @@ pub struct StoreStats {
     pub read_only_entered: u64,
     /// How full the data volume is.
     pub disk_level: DiskLevel,
+    /// Bytes that everything in the data directory may take at present; `None`: no bound.
+    pub retention_bytes: Option<u64>,
     /// Bytes of the file that keeps space back for a full volume; 0 while it is given up.
     pub reserve_bytes: u64,
     /// What was refused.

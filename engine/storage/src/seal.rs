@@ -92,6 +92,7 @@ impl Store {
         upkeep: &mut Upkeep,
         done: &mut Maintenance,
     ) -> Result<(), StorageError> {
+        self.serve_snapshots(upkeep);
         let has_failed = upkeep.pending.is_some() || self.log.broken().is_some();
         if has_failed
             || self.is_seal_due(upkeep)

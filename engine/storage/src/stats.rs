@@ -24,11 +24,22 @@ pub(crate) fn collect(store: &Store) -> StoreStats {
         read_only: store.read_only(),
         read_only_entered: store.ladder.disk.read_only_entered.load(Relaxed),
         disk_level: store.ladder.disk.level(),
+        retention_bytes: store.ladder.disk.allowed(),
         reserve_bytes: store.ladder.disk.reserve(),
         refused: counters.refused(),
         ..StoreStats::default()
     };
+    [stats.snapshots, stats.snapshots_made, stats.snapshots_expired, stats.snapshot_failures] =
+        store.snapshots.figures();
+    stats.newest_snapshot_ms = store.snapshots.newest_ms();
+    stats.snapshot_bytes = counters.snapshot_bytes.load(Relaxed);
     let view = store.view.load();
+    for block in &view.blocks {
+        let meta = block.block.meta();
+        stats.block_count += 1;
+        stats.block_bytes += meta.bytes;
+        widen(&mut stats, meta.min_ms, meta.max_ms);
+    }
     for segment in &view.segments {
         stats.segment_count += 1;
         stats.segment_bytes += segment.bytes;

@@ -15,6 +15,7 @@ use crate::head::Layout;
 use crate::identity::Identity;
 use crate::ladder::Ladder;
 use crate::maintain::Upkeep;
+use crate::snapshot::Snapshots;
 use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use crate::sync::{ArcSwap, Mutex, RwLock};
 use crate::tombstones::Tombstones;
@@ -52,6 +53,7 @@ pub struct Store {
     pub(crate) families: Families,
     pub(crate) exemplars: Exemplars,
     pub(crate) tombstones: Tombstones,
+    pub(crate) snapshots: Snapshots,
     pub(crate) closed: AtomicBool,
     pub(crate) _lock: Box<dyn Send + Sync>,
 }
@@ -71,6 +73,9 @@ impl Places {
     }
     pub(crate) fn identity(dir: &Path) -> PathBuf {
         dir.join("identity")
+    }
+    pub(crate) fn snapshots(dir: &Path) -> PathBuf {
+        dir.join("snapshots")
     }
     pub(crate) fn quarantine(dir: &Path) -> PathBuf {
         dir.join("quarantine")

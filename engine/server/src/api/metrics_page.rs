@@ -167,9 +167,13 @@ fn disk(app: &App, stats: &StoreStats, page: &mut Page) {
     page.gauge("prometheus_tsdb_wal_storage_size_bytes", "Bytes of the log.", stats.wal_bytes as f64);
     page.gauge(
         "prometheus_tsdb_storage_blocks_bytes",
-        "Bytes of sealed segments.",
-        stats.segment_bytes as f64,
+        "Bytes of blocks and of sealed segments that will be in blocks.",
+        (stats.block_bytes + stats.segment_bytes) as f64,
     );
+    page.gauge("prometheus_tsdb_blocks_loaded", "Live blocks.", stats.block_count as f64);
+    page.gauge("metricsstore_block_bytes", "Bytes of live blocks.", stats.block_bytes as f64);
+    retention(app, stats, page);
+    snapshots(stats, page);
     page.counter("prometheus_tsdb_wal_corruptions_total", "Damaged pieces set aside.", stats.quarantined);
     if let Some(time) = app.replay_time.get() {
         page.gauge(
@@ -212,6 +216,48 @@ fn disk(app: &App, stats: &StoreStats, page: &mut Page) {
     if let Ok(space) = RealFiles.space(&app.options.data_dir) {
         page.gauge("metricsstore_disk_total_bytes", "Size of the data's file system.", space.total as f64);
         page.gauge("metricsstore_disk_available_bytes", "What may still be written.", space.available as f64);
+    }
+}
+
+fn retention(app: &App, stats: &StoreStats, page: &mut Page) {
+    let config = app.config.lock();
+    let time_ms = app.retention(&config, &app.runtime.lock().config).time_ms;
+    page.gauge(
+        "prometheus_tsdb_retention_limit_seconds",
+        "How long samples are kept; 0 for ever.",
+        time_ms.unwrap_or(0) as f64 / 1000.0,
+    );
+    page.gauge(
+        "prometheus_tsdb_retention_limit_bytes",
+        "What everything in the data directory may take; 0 without a bound.",
+        stats.retention_bytes.unwrap_or(0) as f64,
+    );
+}
+
+fn snapshots(stats: &StoreStats, page: &mut Page) {
+    page.gauge("metricsstore_snapshots", "Snapshots that there are.", stats.snapshots as f64);
+    page.gauge(
+        "metricsstore_snapshot_bytes",
+        "Bytes on disk that only snapshots hold.",
+        stats.snapshot_bytes as f64,
+    );
+    page.counter("metricsstore_snapshots_made_total", "Snapshots made.", stats.snapshots_made);
+    page.counter(
+        "metricsstore_snapshots_expired_total",
+        "Snapshots removed because their time was over.",
+        stats.snapshots_expired,
+    );
+    page.counter(
+        "metricsstore_snapshot_failures_total",
+        "Snapshots that could not be made.",
+        stats.snapshot_failures,
+    );
+    if let Some(newest_ms) = stats.newest_snapshot_ms {
+        page.gauge(
+            "metricsstore_snapshot_newest_timestamp_seconds",
+            "When the newest snapshot was made.",
+            newest_ms as f64 / 1000.0,
+        );
     }
 }
 

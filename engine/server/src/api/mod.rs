@@ -1,4 +1,5 @@
 //! The HTTP API.
+pub mod admin;
 pub mod exemplars;
 pub mod metrics_page;
 pub mod query;

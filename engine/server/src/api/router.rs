@@ -7,9 +7,9 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 
-use super::{exemplars, metrics_page, query, series, status, targets, write};
+use super::{admin, exemplars, metrics_page, query, series, status, targets, write};
 use crate::app::{App, Phase};
 use crate::http::layers::{accepts_gzip, compress};
 use crate::http::reply::{Reply, empty, text};
@@ -35,11 +35,17 @@ pub fn web(app: &Arc<App>) -> Router {
         .route("/status/runtimeinfo", get(status::runtime_info))
         .route("/status/buildinfo", get(status::build_info))
         .route("/status/tsdb", get(status::tsdb))
+        .route("/status/tsdb/blocks", get(status::blocks))
         .route("/status/walreplay", get(status::wal_replay))
         .route("/query_exemplars", get(exemplars::query_exemplars).post(exemplars::query_exemplars))
         .route("/rules", get(targets::no_rules))
         .route("/alerts", get(targets::no_alerts))
         .route("/write", post(write::write))
+        .merge(admin_routes(
+            post(admin::snapshot_if_enabled).put(admin::snapshot_if_enabled),
+            post(admin::delete_if_enabled).put(admin::delete_if_enabled),
+            post(admin::clean_if_enabled).put(admin::clean_if_enabled),
+        ))
         .layer(middleware::from_fn_with_state(app.clone(), around_api));
     let root = health().merge(Router::new().nest("/api/v1", api).route("/metrics", get(metrics_page::page)));
     let lifecycle = Router::new()
@@ -56,8 +62,27 @@ pub fn ops(app: &Arc<App>) -> Router {
     let guarded = Router::new()
         .route("/-/reload", post(reload_now).put(reload_now))
         .route("/-/quit", post(quit_now).put(quit_now))
+        .nest(
+            "/api/v1",
+            admin_routes(
+                post(admin::snapshot).put(admin::snapshot),
+                post(admin::delete_series).put(admin::delete_series),
+                post(admin::clean_tombstones).put(admin::clean_tombstones),
+            ),
+        )
         .route_layer(middleware::from_fn_with_state(app.clone(), check_token));
     health().merge(guarded).layer(middleware::from_fn_with_state(app.clone(), count)).with_state(app.clone())
+}
+
+fn admin_routes(
+    snapshot: MethodRouter<Arc<App>>,
+    delete_series: MethodRouter<Arc<App>>,
+    clean_tombstones: MethodRouter<Arc<App>>,
+) -> Router<Arc<App>> {
+    Router::new()
+        .route("/admin/tsdb/snapshot", snapshot)
+        .route("/admin/tsdb/delete_series", delete_series)
+        .route("/admin/tsdb/clean_tombstones", clean_tombstones)
 }
 
 fn health() -> Router<Arc<App>> {

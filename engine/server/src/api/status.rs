@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::extract::State;
-use metricsstore_contract::{DiskUsage, PromDuration, RuntimeInfo};
+use metricsstore_contract::{DiskUsage, RuntimeInfo};
 use metricsstore_model::Matcher;
 use metricsstore_model::read::Source as _;
 use metricsstore_storage::{ProgressState, Store};
@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::{Form, ready_store};
 use crate::app::{App, Phase, now_ms, rfc3339};
+use crate::block_json::MetaJson;
 use crate::http::params::{MAX_TIME_MS, MIN_TIME_MS, Params};
 use crate::http::reply::{ApiError, ErrorType, Reply, success};
 
@@ -64,6 +65,7 @@ pub fn runtime_info_of(app: &App) -> RuntimeInfo {
     let budget_bytes = app.budget.limit();
     let used = app.memory.used();
     let space = RealFiles.space(&app.options.data_dir).ok();
+    let config = app.config.lock();
     let runtime = app.runtime.lock();
     let tasks =
         tokio::runtime::Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks());
@@ -80,7 +82,7 @@ pub fn runtime_info_of(app: &App) -> RuntimeInfo {
         gomemlimit: i64::try_from(budget_bytes).unwrap_or(i64::MAX),
         gogc: String::new(),
         godebug: String::new(),
-        storage_retention: retention_text(app.retention_ms_of(&runtime.config)),
+        storage_retention: app.retention(&config, &runtime.config).to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ready: app.phase() == Phase::Ready,
         memory_budget_bytes: budget_bytes,
@@ -97,6 +99,7 @@ pub fn runtime_info_of(app: &App) -> RuntimeInfo {
             .into_iter()
             .map(|(reason, count)| (reason.to_owned(), count))
             .collect(),
+        retention_bytes: stats.retention_bytes,
         disk: DiskUsage {
             data_bytes: stats.disk_bytes,
             used_bytes: space.map_or(0, |space| space.total.saturating_sub(space.available)),
@@ -104,13 +107,8 @@ pub fn runtime_info_of(app: &App) -> RuntimeInfo {
         },
         runtime_config: runtime.verdict.clone(),
         unknown_runtime_keys: runtime.unknown.clone(),
-        config_files: app.config.lock().verdicts().to_vec(),
+        config_files: config.verdicts().to_vec(),
     }
-}
-
-/// Retention as Prometheus prints it.
-fn retention_text(retention_ms: Option<i64>) -> String {
-    retention_ms.map_or_else(String::new, |ms| PromDuration::from_ms(ms).to_string())
 }
 
 /// `GET /api/v1/status/walreplay`; served from the first moment.
@@ -129,6 +127,18 @@ pub async fn wal_replay(State(app): State<Arc<App>>) -> Reply {
         ProgressState::Done => "done",
     };
     success(&WalReplay { min, max, current, state })
+}
+
+/// `GET /api/v1/status/tsdb/blocks`: what `meta.json` says of each block, in Prometheus' names.
+pub async fn blocks(State(app): State<Arc<App>>) -> Reply {
+    #[derive(Serialize)]
+    struct Answer {
+        blocks: Vec<MetaJson>,
+    }
+    match ready_store(&app) {
+        Ok(store) => success(&Answer { blocks: store.blocks().iter().map(MetaJson::of).collect() }),
+        Err(error) => error.into_reply(),
+    }
 }
 
 /// Most values counted per label, and most series counted by name, for `status/tsdb`.

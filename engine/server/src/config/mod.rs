@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use metricsstore_contract::PromDuration;
 use metricsstore_scrape::{ScrapeConfig, ScrapeProtocol, TargetGroup};
 
+use crate::retention::{Retention, parse_percentage, parse_size};
 use yaml::{ConfigError, Node, Section};
 
 /// The job under which an engine without configuration scrapes itself.
@@ -62,6 +63,8 @@ pub struct Config {
     pub out_of_order_window: PromDuration,
     /// `storage.exemplars.max_exemplars`; `None` where it is not set.
     pub max_exemplars: Option<usize>,
+    /// `storage.tsdb.retention`; `None` where it is not set.
+    pub retention: Option<Retention>,
     /// Further files with jobs, as patterns, resolved against the file's directory.
     pub scrape_config_files: Vec<PathBuf>,
     /// The file as it may be shown: without secrets.
@@ -86,7 +89,7 @@ impl Config {
             &["rule_files", "alerting", "remote_write", "remote_read", "tracing", "otlp"],
         )?;
         let global = top.read("global", read_global)?.unwrap_or_default();
-        let (out_of_order_window, max_exemplars) = top.read("storage", read_storage)?.unwrap_or_default();
+        let storage = top.read("storage", read_storage)?.unwrap_or_default();
         top.read("runtime", |node| node.section(&["gogc"], &["log_level"]).map(|_| ()))?;
         let dir = path.parent().unwrap_or(Path::new(""));
         let jobs = top.read("scrape_configs", |node| scrape::jobs(node, &global, dir))?.unwrap_or_default();
@@ -101,8 +104,9 @@ impl Config {
         Ok(Config {
             global,
             jobs,
-            out_of_order_window,
-            max_exemplars,
+            out_of_order_window: storage.out_of_order_window,
+            max_exemplars: storage.max_exemplars,
+            retention: storage.retention,
             scrape_config_files,
             shown: root.shown(),
         })
@@ -189,22 +193,45 @@ fn duration(node: &Node) -> Result<PromDuration, ConfigError> {
     Ok(duration)
 }
 
-/// The out-of-order window and the number of exemplars.
-fn read_storage(node: &Node) -> Result<(PromDuration, Option<usize>), ConfigError> {
+/// The section `storage`.
+#[derive(Default)]
+struct Storage {
+    out_of_order_window: PromDuration,
+    max_exemplars: Option<usize>,
+    retention: Option<Retention>,
+}
+
+fn read_storage(node: &Node) -> Result<Storage, ConfigError> {
     let section = node.section(&["tsdb", "exemplars"], &[])?;
-    let window = section.read("tsdb", |node| {
+    let tsdb = section.read("tsdb", |node| {
         let tsdb = node.section(
-            &["out_of_order_time_window"],
-            &["retention", "stale_series_compaction_threshold", "chunk_encoding"],
+            &["out_of_order_time_window", "retention"],
+            &["stale_series_compaction_threshold", "chunk_encoding"],
         )?;
-        tsdb.read("out_of_order_time_window", |node| node.parsed(PromDuration::parse))
+        let window = tsdb.read("out_of_order_time_window", |node| node.parsed(PromDuration::parse))?;
+        Ok((window.unwrap_or_default(), tsdb.read("retention", read_retention)?))
     })?;
+    let (out_of_order_window, retention) = tsdb.unwrap_or_default();
     let exemplars = section.read("exemplars", |node| {
         // Nothing and less turn them off.
         let number = |node: &Node| node.parsed(str::parse::<i64>).map(|number| number.max(0) as usize);
         node.section(&["max_exemplars"], &[])?.read("max_exemplars", number)
     })?;
-    Ok((window.flatten().unwrap_or_default(), exemplars.flatten()))
+    Ok(Storage { out_of_order_window, max_exemplars: exemplars.flatten(), retention })
+}
+
+/// Where there is a section, it says everything: what it leaves out bounds nothing.
+fn read_retention(node: &Node) -> Result<Retention, ConfigError> {
+    let section = node.section(&["time", "size", "percentage"], &[])?;
+    let time = section.read("time", |node| node.parsed(PromDuration::parse))?;
+    let size = section.read("size", |node| node.parsed(parse_size))?;
+    let percentage = section.read("percentage", |node| node.parsed(parse_percentage))?;
+    Ok(Retention {
+        time_ms: time.map(PromDuration::ms).filter(|ms| *ms > 0),
+        bytes: size.flatten(),
+        percentage: percentage.flatten(),
+        volume_bytes: None,
+    })
 }
 
 /// An error when a key has another value than those that change nothing.

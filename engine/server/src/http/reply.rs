@@ -21,6 +21,8 @@ pub enum ErrorType {
     Timeout,
     /// Our fault.
     Internal,
+    /// Not served as this process was started.
+    Disabled,
     /// Busy: the same request may succeed later.
     Overloaded,
 }
@@ -33,7 +35,7 @@ impl ErrorType {
             ErrorType::Canceled => "canceled",
             ErrorType::Timeout => "timeout",
             ErrorType::Internal => "internal",
-            ErrorType::Overloaded => "unavailable",
+            ErrorType::Disabled | ErrorType::Overloaded => "unavailable",
         }
     }
 
@@ -44,7 +46,7 @@ impl ErrorType {
             // nginx's "client closed request", which Prometheus uses too.
             ErrorType::Canceled => StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
             ErrorType::Timeout | ErrorType::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-            ErrorType::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            ErrorType::Internal | ErrorType::Disabled => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }

@@ -105,6 +105,15 @@ impl BlockFiles {
         }
     }
 
+    /// Files that may be there beside the file or the directory of a block.
+    pub(crate) fn files_beside(&self, name: NamedBlock) -> impl Iterator<Item = PathBuf> {
+        let ending = match name.format {
+            Format::Native => TOMBSTONES,
+            Format::Prometheus => CLAIM,
+        };
+        std::iter::once(self.beside(name.ulid, ending))
+    }
+
     fn beside(&self, ulid: Ulid, ending: &str) -> PathBuf {
         Places::blocks(&self.dir).join(format!("{ulid}{ending}"))
     }

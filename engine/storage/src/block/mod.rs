@@ -21,7 +21,7 @@ pub(crate) mod ulid;
 
 pub(crate) use files::BlockFiles;
 pub(crate) use series::{SeriesData, SeriesStream};
-pub(crate) use ulid::Ulid;
+pub use ulid::Ulid;
 
 /// Which bytes a block is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,39 +40,48 @@ impl Format {
 
 /// What a block says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BlockMeta {
-    pub(crate) ulid: Ulid,
-    pub(crate) format: Format,
+pub struct BlockMeta {
+    /// Its name.
+    pub ulid: Ulid,
+    /// Which bytes it is made of.
+    pub format: Format,
     /// The stretch of time that it is for, `start_ms..end_ms`, aligned to the block range of its level.
-    pub(crate) start_ms: i64,
-    pub(crate) end_ms: i64,
-    /// Oldest and newest sample in it.
-    pub(crate) min_ms: i64,
-    pub(crate) max_ms: i64,
+    pub start_ms: i64,
+    /// The end of it, exclusive.
+    pub end_ms: i64,
+    /// Oldest sample in it.
+    pub min_ms: i64,
+    /// Newest sample in it.
+    pub max_ms: i64,
     /// 1 as cut from the head; one more than the highest of what was merged into it.
-    pub(crate) level: u32,
+    pub level: u32,
     /// Blocks of level 1 that are in it; its own ULID at level 1.
-    pub(crate) sources: Vec<Ulid>,
+    pub sources: Vec<Ulid>,
     /// Blocks that were merged into it.
-    pub(crate) parents: Vec<Parent>,
+    pub parents: Vec<Parent>,
     /// Whether it was cut from late samples, so that it overlaps others.
-    pub(crate) is_late: bool,
+    pub is_late: bool,
     /// Rows of it: series.
-    pub(crate) series: u64,
-    pub(crate) float_samples: u64,
-    pub(crate) histogram_samples: u64,
+    pub series: u64,
+    /// Samples that are floats.
+    pub float_samples: u64,
+    /// Samples that are native histograms.
+    pub histogram_samples: u64,
     /// Pages of the native format, chunks of Prometheus'.
-    pub(crate) chunks: u64,
+    pub chunks: u64,
     /// Of all its files.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// A block that was merged into another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Parent {
-    pub(crate) ulid: Ulid,
-    pub(crate) start_ms: i64,
-    pub(crate) end_ms: i64,
+pub struct Parent {
+    /// Its name.
+    pub ulid: Ulid,
+    /// The stretch of time that it was for, `start_ms..end_ms`.
+    pub start_ms: i64,
+    /// The end of it, exclusive.
+    pub end_ms: i64,
 }
 
 /// What is settled about a block before its first series is written.

@@ -5,8 +5,9 @@ use std::str::FromStr;
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const LENGTH: usize = 26;
 
+/// The name of a block; sorted by the time at which it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Ulid(pub(crate) u128);
+pub struct Ulid(pub(crate) u128);
 
 impl Ulid {
     /// Of a moment and of random bits, of which 80 are used.
@@ -32,7 +33,7 @@ impl fmt::Debug for Ulid {
 
 /// The text is not 26 digits of Crockford's base 32, in capitals, that fit into 128 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoUlid;
+pub struct NoUlid;
 
 impl FromStr for Ulid {
     type Err = NoUlid;
