@@ -85,7 +85,9 @@ pub(super) fn take_bits(bits: &mut Bits, count: u32) -> Result<u64, Damage> {
 pub(super) fn put_uvarint(out: &mut BitWriter, value: u64) {
     let mut bytes = Vec::with_capacity(varint::MAX_LEN);
     varint::put(&mut bytes, value);
-    bytes.iter().for_each(|&byte| out.write(u64::from(byte), 8));
+    for byte in bytes {
+        out.write(u64::from(byte), 8);
+    }
 }
 
 pub(super) fn put_varint(out: &mut BitWriter, value: i64) {
