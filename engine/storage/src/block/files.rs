@@ -22,6 +22,7 @@ use metricsstore_budget::Budget;
 use metricsstore_vfs::Files;
 use std::hash::BuildHasher;
 
+use super::native::{NativeBlock, NativeWriter};
 use super::{Block, BlockSink, Format, NewBlock, Ulid};
 use crate::StorageError;
 use crate::compaction::tombstones::BlockTombstones;
@@ -130,15 +131,19 @@ impl BlockFiles {
     }
 
     fn open_block(&self, name: NamedBlock) -> Result<Arc<dyn Block>, StorageError> {
+        if name.format == Format::Native {
+            let place = Places::blocks(&self.dir);
+            return Ok(Arc::new(NativeBlock::open(&self.files, &place, name.ulid, &self.budget)?));
+        }
         Err(StorageError::corrupt(&self.path(name), 0, "blocks of this format cannot be read"))
     }
 
     /// Begins a block.
-    #[expect(clippy::needless_pass_by_value, reason = "no format takes it yet")]
     pub(crate) fn create(&self, format: Format, new: NewBlock) -> Result<Box<dyn BlockSink>, StorageError> {
-        if format == Format::Prometheus {
-            self.claim(new.ulid)?;
+        if format == Format::Native {
+            return Ok(Box::new(NativeWriter::create(&self.files, &Places::blocks(&self.dir), new)?));
         }
+        self.claim(new.ulid)?;
         let path = self.path(NamedBlock { ulid: new.ulid, format });
         Err(StorageError::corrupt(&path, 0, "blocks of this format cannot be written"))
     }

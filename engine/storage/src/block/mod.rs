@@ -15,6 +15,7 @@ use crate::column::Piece;
 use crate::kinds::{Kind, KindColumn};
 
 pub(crate) mod files;
+pub(crate) mod native;
 pub(crate) mod prometheus;
 pub(crate) mod series;
 pub(crate) mod ulid;
@@ -67,7 +68,7 @@ pub struct BlockMeta {
     pub float_samples: u64,
     /// Samples that are native histograms.
     pub histogram_samples: u64,
-    /// Pages of the native format, chunks of Prometheus'.
+    /// Columns of the native format, chunks of Prometheus'.
     pub chunks: u64,
     /// Of all its files.
     pub bytes: u64,

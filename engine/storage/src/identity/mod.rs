@@ -45,6 +45,7 @@ use listing::Scope;
 use raw_cache::{DROPPED, RawCache};
 pub use removal::{Removal, Removed};
 use split::Splits;
+pub(crate) use split::is_place;
 use tables::{MAX_SERIES, PairSet, Tables};
 
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -279,9 +280,9 @@ impl Identity {
             let rule = splits.rule(labels);
             in_group.clear();
             in_group.extend(
-                labels.iter().map(|(name, _)| {
-                    split::is_place(name) || rule.is_some_and(|rule| rule.has_learned(name))
-                }),
+                labels
+                    .iter()
+                    .map(|(name, _)| is_place(name) || rule.is_some_and(|rule| rule.has_learned(name))),
             );
             let rows = [true, false].map(|wanted| {
                 let side = labels.iter().zip(&in_group).filter(|&(_, &in_group)| in_group == wanted);

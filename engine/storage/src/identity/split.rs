@@ -19,7 +19,7 @@ const MAX_RULES: usize = 4096;
 const MAX_LEARNED: usize = 32;
 
 /// Whether a label says where a series comes from.
-pub(super) fn is_place(name: &str) -> bool {
+pub(crate) fn is_place(name: &str) -> bool {
     matches!(
         name,
         "cluster"

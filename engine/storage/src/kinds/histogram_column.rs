@@ -24,7 +24,7 @@ pub(crate) struct HistogramColumn {
 }
 
 impl HistogramColumn {
-    pub(super) fn push(&mut self, timestamp_ms: i64, histogram: &Histogram, is_late: bool) {
+    pub(crate) fn push(&mut self, timestamp_ms: i64, histogram: &Histogram, is_late: bool) {
         let is_first = self.entries == 0;
         put(&mut self.payload, zigzag(timestamp_ms.wrapping_sub(if is_first { 0 } else { self.last_ms })));
         let previous = self.last.as_deref().filter(|_| !is_first);
@@ -54,7 +54,7 @@ impl HistogramColumn {
         &self.payload
     }
 
-    pub(super) fn column(&self) -> Option<KindColumn> {
+    pub(crate) fn column(&self) -> Option<KindColumn> {
         (self.entries > 0).then(|| KindColumn {
             min_ms: self.min_ms,
             max_ms: self.max_ms,

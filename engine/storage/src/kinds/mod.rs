@@ -12,8 +12,7 @@ mod start_column;
 pub(crate) use histogram_column::{HistogramColumn, decode_histograms};
 pub(crate) use merge::merge_kinds;
 pub(crate) use select::KindsSelect;
-use start_column::StartColumn;
-pub(crate) use start_column::decode_starts;
+pub(crate) use start_column::{StartColumn, decode_starts};
 
 use hashbrown::HashMap;
 

@@ -30,7 +30,7 @@ pub(crate) struct StartColumn {
 }
 
 impl StartColumn {
-    pub(super) fn push(&mut self, timestamp_ms: i64, start_ms: i64) {
+    pub(crate) fn push(&mut self, timestamp_ms: i64, start_ms: i64) {
         let is_first = self.entries == 0;
         let step = timestamp_ms.wrapping_sub(self.last_ms);
         if !is_first && step == 0 {
@@ -58,7 +58,7 @@ impl StartColumn {
         }
     }
 
-    pub(super) fn column(&self) -> Option<KindColumn> {
+    pub(crate) fn column(&self) -> Option<KindColumn> {
         if self.entries == 0 {
             return None;
         }
