@@ -1,11 +1,18 @@
-//! Deleting samples: a tombstone in the log at once, masked wherever they are read from then on.
-use metricsstore_model::{AppendError, Matcher};
+//! Deleting samples: tombstones, durable before a deletion returns, masked wherever they are read from then on. Those of
+//! head and segments stand in the log, those of a block beside it. The samples leave the disk when they are cut into a
+//! block, and from blocks with the next compaction.
+use std::sync::Arc;
 
+use metricsstore_model::{AppendError, Matcher};
+use roaring::RoaringBitmap;
+
+use crate::StorageError;
+use crate::compaction::tombstones::BlockTombstones;
 use crate::head::Layout;
 use crate::identity::SeriesId;
 use crate::store::Store;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::view::View;
+use crate::view::{LiveBlock, View};
 use crate::wal::body::BodyWriter;
 use crate::wal::record;
 use crate::wal::tombstone_record::{Tombstone, push_tombstone};
@@ -16,8 +23,12 @@ const RECORD_BYTES: usize = 4 << 20;
 impl Store {
     /// Deletes the samples in a time range, ends inclusive, in milliseconds, of every series that passes one of the
     /// matcher lists; returns once that is durable. What comes later is not touched, unless it is late and its time was
-    /// deleted. The samples leave the disk with their segments.
+    /// deleted. On an error part of it may be deleted.
     pub fn delete(&self, any_of: &[Vec<Matcher>], start_ms: i64, end_ms: i64) -> Result<(), AppendError> {
+        // Nothing is on its way from a segment to a block or from one block to another.
+        let upkeep = self.upkeep_soon();
+        self.delete_in_blocks(any_of, start_ms, end_ms)
+            .map_err(|error| AppendError::Log(error.to_string()))?;
         let position = {
             // Alone: every sample is before or after it.
             let _gate = self.gate.write();
@@ -40,7 +51,52 @@ impl Store {
             self.tombstones.add(&tombstones);
             self.log.position()
         };
+        drop(upkeep);
         self.log.wait_durable(position).map_err(AppendError::Log)
+    }
+
+    /// The same in blocks. One whose index is damaged does not keep the others from it.
+    fn delete_in_blocks(
+        &self,
+        any_of: &[Vec<Matcher>],
+        start_ms: i64,
+        end_ms: i64,
+    ) -> Result<(), StorageError> {
+        let mut view = View::clone(&self.view.load());
+        let mut failed = Ok(());
+        for live in view.blocks.iter_mut().filter(|live| live.overlaps(start_ms, end_ms)) {
+            match self.delete_in_block(live, any_of, start_ms, end_ms) {
+                Ok(Some(changed)) => *live = Arc::new(changed),
+                Ok(None) => {}
+                Err(error) => failed = failed.and(Err(error)),
+            }
+        }
+        self.view.store(Arc::new(view));
+        failed
+    }
+
+    /// The block with what is deleted now, durably; `None` where that is no change.
+    fn delete_in_block(
+        &self,
+        live: &LiveBlock,
+        any_of: &[Vec<Matcher>],
+        start_ms: i64,
+        end_ms: i64,
+    ) -> Result<Option<LiveBlock>, StorageError> {
+        let mut rows = RoaringBitmap::new();
+        for matchers in any_of {
+            rows |= live.block.rows(matchers)?;
+        }
+        let meta = live.block.meta();
+        let mut tombstones = BlockTombstones::clone(&live.tombstones);
+        for row in rows {
+            tombstones.add(row, start_ms.max(meta.min_ms), end_ms.min(meta.max_ms));
+        }
+        if tombstones == *live.tombstones {
+            return Ok(None);
+        }
+        tombstones.store(&self.blocks, live.name())?;
+        Ok(Some(LiveBlock { block: Arc::clone(&live.block), tombstones: Arc::new(tombstones) }))
     }
 
     fn log_tombstones(&self, tombstones: &[Tombstone]) -> Result<(), String> {

@@ -45,6 +45,21 @@ pub enum StorageError {
     /// Background work was broken off by [`crate::Store::close`].
     #[error("the store is shutting down")]
     ShuttingDown,
+    /// Background work was broken off for a request that could not wait; it is begun again.
+    #[error("the work was broken off for a request; it is begun again by itself")]
+    Interrupted,
+    /// There is too little space to begin with.
+    #[error(
+        "there is no room for {what}: it may take {needed} bytes, {available} are free and some of them are kept back; free space on the data volume or enlarge it"
+    )]
+    NoRoom {
+        /// What was to be written.
+        what: String,
+        /// Bytes that it may take.
+        needed: u64,
+        /// Bytes that are free.
+        available: u64,
+    },
     /// The file was written by a newer release.
     #[error(
         "{file} has format version {found}, this release reads up to {supported}; run the release that wrote it"
@@ -68,7 +83,11 @@ impl StorageError {
 
     /// Whether there is no space for what was to be written.
     pub(crate) fn is_full_disk(&self) -> bool {
-        matches!(self, StorageError::Io { error, .. } if is_full_disk(error))
+        match self {
+            StorageError::Io { error, .. } => is_full_disk(error),
+            StorageError::NoRoom { .. } => true,
+            _ => false,
+        }
     }
 
     /// Damage found in `path`.

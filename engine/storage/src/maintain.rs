@@ -57,20 +57,29 @@ pub(crate) struct Upkeep {
     unnamed_blocks: Vec<NamedBlock>,
     expiry: Retry,
     merging: Retry,
+    pub(crate) compacting: Retry,
 }
 
 /// When work that failed is tried again: after a second, then after twice as long each time, up to a bound. Work that
 /// fails for long must not keep the disk busy.
 #[derive(Default)]
-struct Retry {
+pub(crate) struct Retry {
     failures: u32,
     not_before: Duration,
 }
 
 impl Retry {
-    fn note<T>(&mut self, now: Duration, result: Result<T, StorageError>) -> Result<T, StorageError> {
+    pub(crate) fn is_due(&self, now: Duration) -> bool {
+        now >= self.not_before
+    }
+
+    pub(crate) fn note<T>(
+        &mut self,
+        now: Duration,
+        result: Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
         match result {
-            Ok(_) | Err(StorageError::ShuttingDown) => *self = Retry::default(),
+            Ok(_) | Err(StorageError::ShuttingDown | StorageError::Interrupted) => *self = Retry::default(),
             Err(_) => {
                 self.not_before = now + RETRY_AT_MOST.min(Duration::from_secs(1 << self.failures.min(16)));
                 self.failures += 1;
@@ -102,6 +111,7 @@ impl Upkeep {
             unnamed_blocks: Vec::new(),
             expiry: Retry::default(),
             merging: Retry::default(),
+            compacting: Retry::default(),
         }
     }
 
@@ -132,6 +142,7 @@ impl Store {
             if full { self.next_log_file(&mut upkeep) } else { Ok(()) }
         });
         let merged = self.merge_when_due(&mut upkeep, &mut done);
+        let compacted = self.compact_when_due(&mut upkeep, &mut done);
         // What could not be removed after a seal is tried again, and an error until it is gone.
         let floor = if upkeep.settled { upkeep.manifest.log_floor } else { 0 };
         let covered = self.log.remove_below(floor);
@@ -142,7 +153,7 @@ impl Store {
         let scratch: usize = self.scratches.lock().iter().map(Scratch::bytes).sum();
         self.budget.set(Part::Wal, scratch as u64);
         self.budget.set(Part::Annotations, self.exemplars.bytes() + self.families.bytes());
-        done.wal_removed += expired.and(sealed).and(merged).and(covered)?;
+        done.wal_removed += expired.and(sealed).and(merged).and(compacted).and(covered)?;
         Ok(done)
     }
 
@@ -419,7 +430,10 @@ impl Store {
             return Ok(());
         }
         let merged = self.merge(upkeep, done);
-        upkeep.merging.note(now, merged)
+        match upkeep.merging.note(now, merged) {
+            Err(StorageError::Interrupted) => Ok(()),
+            merged => merged,
+        }
     }
 
     fn merge(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
@@ -431,12 +445,7 @@ impl Store {
             return Ok(());
         }
         let number = upkeep.take_number();
-        let merged = compact::merge(self, number, inputs, || {
-            if self.closed.load(Relaxed) {
-                return Err(StorageError::ShuttingDown);
-            }
-            self.seal_when_due(upkeep, done)
-        });
+        let merged = compact::merge(self, number, inputs, || self.take_turn(upkeep, done));
         let place = Places::segments(&self.options.dir);
         let opened = merged.and_then(|()| Segment::open(&self.files, &place, number, &self.budget));
         let output = opened.inspect_err(|_| _ = self.remove_file(&self.segment_path(number)))?;

@@ -22,7 +22,7 @@ use crate::recover::{self, Found};
 use crate::segment::{Segment, SegmentCursor};
 use crate::snapshot::Snapshots;
 use crate::store::{Places, Store};
-use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 use crate::sync::{ArcSwap, Mutex, RwLock};
 use crate::tombstones::Tombstones;
 use crate::view::{LiveBlock, View, sort_blocks};
@@ -85,6 +85,7 @@ pub(crate) fn open(
         view: ArcSwap::from_pointee(view),
         gate: RwLock::new(()),
         upkeep: Mutex::new(Upkeep::new(manifest, settled, persisted_order, now)),
+        waiting: AtomicU32::new(0),
         counters,
         scratches: Mutex::new(Vec::new()),
         newest_ms: AtomicI64::new(i64::MIN),

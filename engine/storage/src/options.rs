@@ -257,6 +257,12 @@ pub struct StoreStats {
     pub seals: u64,
     /// Merges since the start.
     pub merges: u64,
+    /// Compactions of blocks since the start.
+    pub compactions: u64,
+    /// Those that failed.
+    pub compactions_failed: u64,
+    /// Damaged series, or parts of them, that compactions had to leave out.
+    pub series_left_out: u64,
     /// Damaged files and log records that were set aside since the start.
     pub quarantined: u64,
     /// Whether the last process that had the directory ended without [`crate::Store::close`]: it was killed, or the
@@ -283,6 +289,8 @@ pub struct Maintenance {
     pub sealed: bool,
     /// Segments that were merged into others.
     pub merged: u32,
+    /// Blocks that were compacted.
+    pub compacted: u32,
     /// Segments removed by retention.
     pub expired: u32,
     /// Files of the log that were removed because segments cover them.

@@ -54,8 +54,13 @@ pub(crate) fn remove_or_keep(files: &dyn Files, dir: &Path, path: &Path) {
     }
 }
 
-/// `quarantine/segments-00000005` for `segments/00000005`.
+/// `quarantine/segments-00000005` for `segments/00000005`, `quarantine/<ULID>-chunks-000001` for `<ULID>/chunks/000001`.
 fn target(dir: &Path, path: &Path) -> PathBuf {
+    let below: Vec<_> =
+        path.strip_prefix(dir).unwrap_or(path).iter().map(|part| part.to_string_lossy()).collect();
+    if below.len() > 2 {
+        return Places::quarantine(dir).join(below.join("-"));
+    }
     let kind = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Places::quarantine(dir).join(format!("{kind}-{name}"))

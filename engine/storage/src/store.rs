@@ -16,7 +16,7 @@ use crate::identity::Identity;
 use crate::ladder::Ladder;
 use crate::maintain::Upkeep;
 use crate::snapshot::Snapshots;
-use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering::Relaxed};
 use crate::sync::{ArcSwap, Mutex, RwLock};
 use crate::tombstones::Tombstones;
 use crate::view::View;
@@ -39,6 +39,8 @@ pub struct Store {
     /// their snapshot; sealing holds it alone while it swaps the head and gives series ids free.
     pub(crate) gate: RwLock<()>,
     pub(crate) upkeep: Mutex<Upkeep>,
+    /// Requests that wait for that lock and for which long work is broken off.
+    pub(crate) waiting: AtomicU32,
     pub(crate) counters: Counters,
     pub(crate) scratches: Mutex<Vec<Scratch>>,
     /// Newest timestamp ever appended; `i64::MIN` before the first.

@@ -1,14 +1,14 @@
 //! Compaction: blocks to fewer and larger ones, without what was deleted, in memory that does not grow with them.
 //!
-//! `source` reads a block as a stream of series, its tombstones applied; `merge` makes one stream of several; a
-//! [`crate::block::BlockSink`] writes what comes out.
-#[allow(dead_code, reason = "blocks are landed one part after the other")]
+//! `plan` says which blocks; `source` reads one as a stream of series, its tombstones applied; `merge` makes one stream of
+//! several; a [`crate::block::BlockSink`] writes what comes out; `run` puts it into their place.
 mod merge;
-#[allow(dead_code, reason = "blocks are landed one part after the other")]
+mod plan;
+mod run;
+mod shipped;
 mod source;
 pub(crate) mod tombstones;
+mod turn;
 
-#[allow(unused_imports, reason = "blocks are landed one part after the other")]
 pub(crate) use merge::{Damage, MergedSeries};
-#[allow(unused_imports, reason = "blocks are landed one part after the other")]
 pub(crate) use source::BlockSeries;

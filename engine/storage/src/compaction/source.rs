@@ -50,7 +50,7 @@ impl BlockSeries {
         let windows = |most: usize| (average * FILL).div_ceil(most as u64).max(1);
         Ok(BlockSeries {
             cursor: Arc::clone(&live.block).cursor(),
-            with: [live.block.rows_with(Kind::Histograms)?, live.block.rows_with(Kind::Starts)?],
+            with: [rows_with(live, Kind::Histograms)?, rows_with(live, Kind::Starts)?],
             rows: meta.series.min(u64::from(u32::MAX)) as u32,
             windows: [windows(SLICE_SAMPLES), windows(SLICE_HISTOGRAMS)],
             live: Arc::clone(live),
@@ -220,6 +220,14 @@ impl SeriesStream for BlockSeries {
             }
         }
         Ok(false)
+    }
+}
+
+/// Where it is damaged which rows these are, only their columns can say.
+fn rows_with(live: &LiveBlock, kind: Kind) -> Result<Option<RoaringBitmap>, StorageError> {
+    match live.block.rows_with(kind) {
+        Err(StorageError::Corrupt { .. }) => Ok(None),
+        rows => rows,
     }
 }
 

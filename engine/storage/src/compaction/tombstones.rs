@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::block::{BlockFiles, Format, Ulid};
+use crate::block::{BlockFiles, BlockMeta, Format, Ulid};
 use crate::bytes::{Cursor, put_signed, put_varint};
 use crate::counters::Counters;
 use crate::manifest::{NamedBlock, write_atomically};
@@ -49,6 +49,20 @@ impl BlockTombstones {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.by_row.is_empty()
+    }
+
+    /// About how much of a block is deleted, from 0 to 1: of each row the share of its time.
+    pub(crate) fn share_of(&self, meta: &BlockMeta) -> f64 {
+        if self.is_empty() {
+            return 0.0;
+        }
+        let span = meta.max_ms.saturating_sub(meta.min_ms) as f64 + 1.0;
+        let of_range = |&(min_ms, max_ms): &(i64, i64)| {
+            let (min_ms, max_ms) = (min_ms.max(meta.min_ms), max_ms.min(meta.max_ms));
+            if min_ms > max_ms { 0.0 } else { ((max_ms - min_ms) as f64 + 1.0) / span }
+        };
+        let deleted: f64 = self.by_row.values().flatten().map(of_range).sum();
+        deleted / meta.series.max(1) as f64
     }
 
     /// What was deleted of a block; nothing where there is no file. A damaged file is kept aside, counted and logged: the
