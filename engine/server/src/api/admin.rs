@@ -144,7 +144,7 @@ pub async fn clean_tombstones(State(app): State<Arc<App>>) -> Reply {
 }
 
 fn clean(store: &Store) -> Result<(), String> {
-    store.clean_tombstones().map_err(|error| error.to_string())
+    store.clean_tombstones().map(|_| ()).map_err(|error| error.to_string())
 }
 
 fn failed(message: String) -> Reply {

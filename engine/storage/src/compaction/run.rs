@@ -97,6 +97,7 @@ impl Store {
                 if store.closed.load(Relaxed) {
                     return Err(StorageError::ShuttingDown);
                 }
+                store.serve_snapshots(upkeep);
                 store.seal_when_due(upkeep, done)
             })?;
             cleaned += 1;

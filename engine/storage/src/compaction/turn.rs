@@ -16,7 +16,7 @@ impl Store {
         upkeep
     }
 
-    /// Long work calls this now and then: it seals what is due, and says that the work is to be broken off when the store
+    /// Long work calls this now and then: it makes snapshots that are waited for, seals what is due, and says that the work is to be broken off when the store
     /// closes or a request waits.
     pub(crate) fn take_turn(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
         if self.closed.load(Relaxed) {
@@ -25,6 +25,7 @@ impl Store {
         if self.waiting.load(Relaxed) > 0 {
             return Err(StorageError::Interrupted);
         }
+        self.serve_snapshots(upkeep);
         self.seal_when_due(upkeep, done)
     }
 }

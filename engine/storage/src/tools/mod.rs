@@ -21,9 +21,4 @@ impl Store {
         };
         view.blocks.iter().map(info).collect()
     }
-
-    /// Writes the blocks that have deleted samples anew without them.
-    pub fn clean_tombstones(&self) -> Result<(), crate::StorageError> {
-        Ok(())
-    }
 }
