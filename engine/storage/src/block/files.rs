@@ -23,6 +23,7 @@ use metricsstore_vfs::Files;
 use std::hash::BuildHasher;
 
 use super::native::{NativeBlock, NativeWriter};
+use super::prometheus::{PrometheusBlock, PrometheusWriter};
 use super::{Block, BlockSink, Format, NewBlock, Ulid};
 use crate::StorageError;
 use crate::compaction::tombstones::BlockTombstones;
@@ -131,21 +132,26 @@ impl BlockFiles {
     }
 
     fn open_block(&self, name: NamedBlock) -> Result<Arc<dyn Block>, StorageError> {
-        if name.format == Format::Native {
-            let place = Places::blocks(&self.dir);
-            return Ok(Arc::new(NativeBlock::open(&self.files, &place, name.ulid, &self.budget)?));
-        }
-        Err(StorageError::corrupt(&self.path(name), 0, "blocks of this format cannot be read"))
+        Ok(match name.format {
+            Format::Native => {
+                let place = Places::blocks(&self.dir);
+                Arc::new(NativeBlock::open(&self.files, &place, name.ulid, &self.budget)?)
+            }
+            Format::Prometheus => {
+                Arc::new(PrometheusBlock::open(&self.files, &self.path(name), &self.budget)?)
+            }
+        })
     }
 
     /// Begins a block.
     pub(crate) fn create(&self, format: Format, new: NewBlock) -> Result<Box<dyn BlockSink>, StorageError> {
-        if format == Format::Native {
-            return Ok(Box::new(NativeWriter::create(&self.files, &Places::blocks(&self.dir), new)?));
-        }
-        self.claim(new.ulid)?;
-        let path = self.path(NamedBlock { ulid: new.ulid, format });
-        Err(StorageError::corrupt(&path, 0, "blocks of this format cannot be written"))
+        Ok(match format {
+            Format::Native => Box::new(NativeWriter::create(&self.files, &Places::blocks(&self.dir), new)?),
+            Format::Prometheus => {
+                self.claim(new.ulid)?;
+                Box::new(PrometheusWriter::create(&self.files, &self.dir, new)?)
+            }
+        })
     }
 
     /// Notes durably that a Prometheus block is ours, before there is anything of it.

@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::block::prometheus::{self, index::IndexReader};
-use crate::block::{BlockFiles, BlockMeta, Format, Ulid};
+use crate::block::{BlockFiles, BlockMeta, Format, Ulid, prometheus};
 use crate::bytes::{Cursor, put_signed, put_varint};
 use crate::counters::Counters;
 use crate::manifest::{NamedBlock, write_atomically};
@@ -28,9 +27,6 @@ const MAGIC: &[u8; 4] = b"MSBT";
 const VERSION: u32 = 1;
 /// The largest file that is believed: two ranges of each of ten million rows.
 const MAX_BYTES: u64 = 256 << 20;
-
-/// Prometheus' file of a block of which nothing was deleted is so long.
-const EMPTY_PROMETHEUS_BYTES: u64 = 9;
 
 /// Deleted time ranges of a block, by row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,9 +87,7 @@ impl BlockTombstones {
     /// Makes this durably what was deleted of a block, in place of what was before.
     pub(crate) fn store(&self, files: &BlockFiles, name: NamedBlock) -> Result<(), StorageError> {
         if name.format == Format::Prometheus {
-            let dir = files.path(name);
-            let index = IndexReader::open(&*files.files, &dir)?;
-            return prometheus::tombstones::write(&self.by_row, &*files.files, &dir, &index);
+            return prometheus::tombstones::write(&self.by_row, &*files.files, &files.path(name));
         }
         let path = files.tombstones_path(name);
         let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -146,7 +140,8 @@ impl BlockTombstones {
 
 fn read(files: &BlockFiles, name: NamedBlock, path: &Path) -> Result<BlockTombstones, StorageError> {
     if name.format == Format::Prometheus {
-        return read_prometheus(files, name, path);
+        let by_row = prometheus::tombstones::read(&*files.files, &files.path(name))?;
+        return Ok(BlockTombstones { by_row });
     }
     let bytes = match files.files.read(path, MAX_BYTES) {
         Ok(bytes) => bytes,
@@ -157,23 +152,6 @@ fn read(files: &BlockFiles, name: NamedBlock, path: &Path) -> Result<BlockTombst
         Some(found) => StorageError::Version { file: path.display().to_string(), found, supported: VERSION },
         None => StorageError::corrupt(path, 0, what),
     })
-}
-
-/// Where there is nothing, or the file of a block of which nothing was deleted, the index is not read.
-fn read_prometheus(
-    files: &BlockFiles,
-    name: NamedBlock,
-    path: &Path,
-) -> Result<BlockTombstones, StorageError> {
-    let dir = files.path(name);
-    let entries = files.files.list(&dir).map_err(StorageError::io("list", &dir))?;
-    let file = path.file_name().unwrap_or_default().to_string_lossy();
-    if !entries.iter().any(|entry| entry.name == file && entry.len != EMPTY_PROMETHEUS_BYTES) {
-        return Ok(BlockTombstones::default());
-    }
-    let index = IndexReader::open(&*files.files, &dir)?;
-    let by_row = prometheus::tombstones::read(&*files.files, &dir, &index)?;
-    Ok(BlockTombstones { by_row })
 }
 
 fn decode_rows(cursor: &mut Cursor<'_>) -> Option<BlockTombstones> {

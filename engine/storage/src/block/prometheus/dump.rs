@@ -6,7 +6,6 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 
 use flate2::read::GzDecoder;
-use metricsstore_model::LabelBuf;
 use metricsstore_model::histogram::{CUSTOM_BUCKETS_SCHEMA, Histogram, HistogramCounts, Span};
 
 use super::histogram_layout::indexes;
@@ -57,7 +56,7 @@ pub(crate) fn expected(name: &str) -> Dump {
 
 /// Adds a series, or a slice of it.
 pub(crate) fn add(dump: &mut Dump, series: &SeriesData) {
-    let samples = dump.entry(labels_text(&series.labels)).or_default();
+    let samples = dump.entry(series.labels.to_string()).or_default();
     let floats = series.floats.iter().map(|&(time, bits)| (time, Sample::Float(f64::from_bits(bits))));
     let histograms = series.histograms.iter();
     samples.extend(floats);
@@ -92,11 +91,6 @@ pub(crate) fn is_same(a: &(i64, Sample), b: &(i64, Sample)) -> bool {
             }
             _ => false,
         }
-}
-
-fn labels_text(labels: &LabelBuf) -> String {
-    let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
-    format!("{{{}}}", pairs.join(", "))
 }
 
 impl Buckets {

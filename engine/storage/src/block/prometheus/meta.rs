@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 use super::super::{BlockMeta, Format, NewBlock, Parent, Ulid};
 use crate::StorageError;
+use crate::manifest::write_atomically;
 
 pub(crate) const FILE_NAME: &str = "meta.json";
 const VERSION: u32 = 1;
@@ -156,12 +157,11 @@ impl Meta {
         Ok(meta)
     }
 
-    /// Puts the file into the directory of a block, in place of the one that is there, and makes it durable; its name
-    /// becomes so with the directory. Gives its length in bytes.
+    /// Puts the file into the directory of a block durably, in place of the one that is there. Gives its length in bytes.
     pub(crate) fn write(&self, files: &dyn Files, dir: &Path) -> Result<u64, StorageError> {
         let path = dir.join(FILE_NAME);
         let text = self.text().map_err(StorageError::io("write", &path))?;
-        replace(files, &path, &text)?;
+        write_atomically(files, dir, FILE_NAME, &text)?;
         Ok(text.len() as u64)
     }
 
@@ -201,23 +201,6 @@ impl Meta {
             bytes: 0,
         }
     }
-}
-
-/// Puts a file with these bytes, which are durable, in place of the one at `path`. The name is durable with the directory.
-pub(super) fn replace(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), StorageError> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".tmp");
-    let unfinished = Path::new(&unfinished);
-    match files.remove(unfinished) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(StorageError::io("remove", unfinished)(error));
-        }
-        _ => {}
-    }
-    let file = files.create(unfinished).map_err(StorageError::io("create", unfinished))?;
-    file.append(bytes).map_err(StorageError::io("write", unfinished))?;
-    file.sync().map_err(StorageError::io("sync", unfinished))?;
-    files.rename(unfinished, path).map_err(StorageError::io("rename", unfinished))
 }
 
 #[cfg(test)]

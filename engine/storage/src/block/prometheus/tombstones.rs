@@ -11,9 +11,11 @@ use std::path::Path;
 use metricsstore_vfs::Files;
 
 use super::index::IndexReader;
-use super::meta::{self, Meta};
+use super::meta::Meta;
 use crate::StorageError;
 use crate::bytes::{Cursor, put_signed, put_varint};
+use crate::manifest::write_atomically;
+use crate::tombstones::add_range;
 
 pub(crate) const FILE_NAME: &str = "tombstones";
 const MAGIC: [u8; 4] = [0x01, 0x30, 0xba, 0x30];
@@ -24,14 +26,18 @@ const MAX_BYTES: u64 = 256 << 20;
 /// Deleted time ranges, first and last ms, by row: ascending, disjoint, not adjacent.
 pub(crate) type Ranges = BTreeMap<u32, Vec<(i64, i64)>>;
 
-/// Reads the file in the directory of the block that has this index.
-pub(crate) fn read(files: &dyn Files, dir: &Path, index: &IndexReader) -> Result<Ranges, StorageError> {
+/// Reads the file in the directory of a block.
+pub(crate) fn read(files: &dyn Files, dir: &Path) -> Result<Ranges, StorageError> {
     let path = dir.join(FILE_NAME);
     let bytes = match files.read(&path, MAX_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ranges::default()),
         Err(error) => return Err(StorageError::io("read", &path)(error)),
     };
+    if bytes == empty() {
+        return Ok(Ranges::default());
+    }
+    let index = IndexReader::open(files, dir)?;
     decode(&bytes, |reference| index.row_of(reference)).map_err(|error| match error {
         Damage::Version(found) => StorageError::Version {
             file: path.display().to_string(),
@@ -42,48 +48,33 @@ pub(crate) fn read(files: &dyn Files, dir: &Path, index: &IndexReader) -> Result
     })
 }
 
-/// Puts the file into the directory of the block that has this index, in place of the one that is there, says in
-/// `meta.json` how many there are, and makes both durable.
-pub(crate) fn write(
-    ranges: &Ranges,
-    files: &dyn Files,
-    dir: &Path,
-    index: &IndexReader,
-) -> Result<(), StorageError> {
+/// Puts the file into the directory of a block, in place of the one that is there, says in `meta.json` how many there
+/// are, and makes both durable.
+pub(crate) fn write(ranges: &Ranges, files: &dyn Files, dir: &Path) -> Result<(), StorageError> {
     let path = dir.join(FILE_NAME);
+    let index = IndexReader::open(files, dir)?;
     let bytes = encode(ranges, |row| index.reference_of(row))
         .ok_or_else(|| StorageError::corrupt(&path, 0, "a tombstone is of a row that does not exist"))?;
-    meta::replace(files, &path, &bytes)?;
-    files.sync_dir(dir).map_err(StorageError::io("sync", dir))?;
+    write_atomically(files, dir, FILE_NAME, &bytes)?;
     let count = ranges.values().map(|ranges| ranges.len() as u64).sum();
     let mut meta = Meta::read(files, dir)?;
     if meta.stats.num_tombstones != count {
         meta.stats.num_tombstones = count;
         meta.write(files, dir)?;
-        files.sync_dir(dir).map_err(StorageError::io("sync", dir))?;
     }
     Ok(())
 }
 
-/// Adds a range to others; again is no change.
-fn add(ranges: &mut Vec<(i64, i64)>, min_ms: i64, max_ms: i64) {
-    if min_ms > max_ms {
-        return;
-    }
-    // Those that touch the new one become part of it.
-    let first = ranges.partition_point(|&(_, last_ms)| last_ms < min_ms.saturating_sub(1));
-    let after = ranges.partition_point(|&(first_ms, _)| first_ms <= max_ms.saturating_add(1));
-    let (mut min_ms, mut max_ms) = (min_ms, max_ms);
-    if first < after {
-        min_ms = min_ms.min(ranges[first].0);
-        max_ms = max_ms.max(ranges[after - 1].1);
-    }
-    ranges.splice(first..after.max(first), [(min_ms, max_ms)]);
+/// The file of a block of which nothing was deleted.
+fn empty() -> Vec<u8> {
+    encode(&Ranges::default(), Some).unwrap_or_default()
 }
 
-/// The file of a block of which nothing was deleted.
-pub(super) fn empty() -> Vec<u8> {
-    encode(&Ranges::default(), Some).unwrap_or_default()
+/// Writes the file of a block of which nothing was deleted. Gives its length in bytes.
+pub(super) fn write_none(files: &dyn Files, dir: &Path) -> Result<u64, StorageError> {
+    let bytes = empty();
+    write_atomically(files, dir, FILE_NAME, &bytes)?;
+    Ok(bytes.len() as u64)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -129,8 +120,8 @@ fn decode(bytes: &[u8], row_of: impl Fn(u64) -> Option<u32>) -> Result<Ranges, D
         let (Some(reference), Some(min_ms), Some(max_ms)) = entry else {
             return Err(Damage::Bytes("a tombstone is malformed"));
         };
-        if let Some(row) = row_of(reference) {
-            add(ranges.entry(row).or_default(), min_ms, max_ms);
+        if let Some(row) = row_of(reference).filter(|_| min_ms <= max_ms) {
+            add_range(ranges.entry(row).or_default(), min_ms, max_ms);
         }
     }
     Ok(ranges)
@@ -145,37 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_touch_become_one_and_are_read_back() {
-        let mut ranges = Ranges::default();
-        for (min_ms, max_ms) in [(50, 60), (10, 20), (21, 30), (61, 61), (40, 45), (0, 5), (12, 14), (9, 8)] {
-            add(ranges.entry(3).or_default(), min_ms, max_ms);
-        }
-        add(ranges.entry(9).or_default(), i64::MIN, i64::MAX);
-        add(ranges.entry(9).or_default(), 4, 5);
-        assert_eq!(ranges[&3], [(0, 5), (10, 30), (40, 45), (50, 61)]);
-        assert_eq!(ranges[&9], [(i64::MIN, i64::MAX)]);
+    fn ranges_are_read_back_and_those_that_touch_become_one() {
+        let ranges = Ranges::from([(3, vec![(0, 5), (10, 30)]), (9, vec![(i64::MIN, i64::MAX)])]);
         let bytes = encode(&ranges, |row| Some(row * 2)).unwrap();
         assert_eq!(decode(&bytes, row_of), Ok(ranges));
-    }
-
-    #[test]
-    fn ranges_agree_with_a_set_of_times() {
-        let mut state = 7u64;
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ((state >> 33) % below) as i64
-        };
-        for _ in 0..300 {
-            let (mut ranges, mut times) = (Vec::new(), std::collections::BTreeSet::new());
-            for _ in 0..8 {
-                let min_ms = random(60);
-                let max_ms = min_ms + random(12) - 1;
-                add(&mut ranges, min_ms, max_ms);
-                times.extend(min_ms..=max_ms);
-            }
-            assert!(ranges.is_sorted_by(|a, b| a.1 + 1 < b.0), "{ranges:?}");
-            assert!(ranges.iter().flat_map(|&(min_ms, max_ms)| min_ms..=max_ms).eq(times));
-        }
+        let touching = Ranges::from([(3, vec![(10, 20), (15, 30), (9, 8), (31, 40)]), (101, vec![(1, 2)])]);
+        let bytes = encode(&touching, |row| Some(row * 2)).unwrap();
+        assert_eq!(decode(&bytes, row_of), Ok(Ranges::from([(3, vec![(10, 40)])])));
     }
 
     #[test]

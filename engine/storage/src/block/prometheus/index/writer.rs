@@ -58,9 +58,8 @@ impl IndexWriter {
     /// Adds a series, later than the one before by its labels, with all its chunks, oldest first. One that does not
     /// belong here is refused and leaves the index as it was.
     pub(crate) fn add(&mut self, labels: &LabelBuf, chunks: &[ChunkMeta]) -> Result<(), StorageError> {
-        self.check(labels, chunks).map_err(|what| {
-            StorageError::corrupt(&self.path, 0, format!("the series {labels} does not fit into it: {what}"))
-        })?;
+        self.check_labels(labels)?;
+        self.check_chunks(chunks).map_err(|what| self.refused(labels, what))?;
         self.ids.clear();
         for (name, value) in labels.iter() {
             self.ids.push(self.pairs.add(name, value));
@@ -75,7 +74,16 @@ impl IndexWriter {
         Ok(())
     }
 
-    fn check(&self, labels: &LabelBuf, chunks: &[ChunkMeta]) -> Result<(), &'static str> {
+    fn refused(&self, labels: &LabelBuf, what: &str) -> StorageError {
+        StorageError::corrupt(&self.path, 0, format!("the series {labels} does not fit into it: {what}"))
+    }
+
+    /// Whether a series with these labels may come next.
+    pub(crate) fn check_labels(&self, labels: &LabelBuf) -> Result<(), StorageError> {
+        self.fits(labels).map_err(|what| self.refused(labels, what))
+    }
+
+    fn fits(&self, labels: &LabelBuf) -> Result<(), &'static str> {
         if labels.is_empty() {
             return Err("it has no labels");
         }
@@ -94,6 +102,10 @@ impl IndexWriter {
         if !self.pairs.has_room(labels.iter().map(|(name, value)| name.len() + value.len()).sum()) {
             return Err("there is too much text");
         }
+        Ok(())
+    }
+
+    fn check_chunks(&self, chunks: &[ChunkMeta]) -> Result<(), &'static str> {
         if chunks.iter().any(|chunk| chunk.min_ms > chunk.max_ms) {
             return Err("a chunk ends before it begins");
         }
