@@ -52,6 +52,8 @@ mod families;
 mod head;
 mod identity;
 mod identity_files;
+#[allow(dead_code, reason = "blocks are landed one part after the other")]
+mod import;
 mod kinds;
 mod ladder;
 #[allow(dead_code, reason = "blocks are landed one part after the other")]
