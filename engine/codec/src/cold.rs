@@ -74,20 +74,22 @@ pub fn encode_page(columns: &[Column<'_>]) -> Result<Vec<u8>, TooLong> {
     Ok(page)
 }
 
-/// Reads columns of a page. Columns are fastest in ascending order.
-pub struct PageReader<'b> {
-    bodies: &'b [u8],
-    /// Where each column ends in `bodies`.
-    ends: Vec<u32>,
+/// Reads columns of a page, of which it holds or borrows the bytes. Columns are fastest in ascending order.
+pub struct PageReader<B> {
+    bytes: B,
+    /// Where each column ends in `bytes`, and where the first one begins.
+    ends: Vec<usize>,
+    start: usize,
     rows: usize,
     decoder: ColumnDecoder,
     /// The column that the decoder holds.
     held: Option<usize>,
 }
 
-impl<'b> PageReader<'b> {
+impl<B: AsRef<[u8]>> PageReader<B> {
     /// Opens a page; columns are looked at when they are asked for.
-    pub fn new(mut bytes: &'b [u8]) -> Result<PageReader<'b>, Damaged> {
+    pub fn new(page: B) -> Result<PageReader<B>, Damaged> {
+        let mut bytes = page.as_ref();
         if bins::take_byte(&mut bytes)? != VERSION {
             return Err(Damaged::new("a cold page of an unknown version"));
         }
@@ -95,18 +97,25 @@ impl<'b> PageReader<'b> {
         if columns > bytes.len() as u64 || rows > MAX_ROWS as u64 || u32::try_from(bytes.len()).is_err() {
             return Err(Damaged::new("a cold page of more columns or rows than there may be"));
         }
-        let mut ends = Vec::with_capacity(columns as usize);
-        let mut end = 0_u64;
+        let mut lengths = Vec::with_capacity(columns as usize);
+        let mut total = 0_u64;
         for _ in 0..columns {
-            end = end.saturating_add(varint::take(&mut bytes)?);
-            ends.push(end.min(u64::from(u32::MAX)) as u32);
+            let length = varint::take(&mut bytes)?;
+            total = total.saturating_add(length);
+            lengths.push(length as usize);
         }
-        if end != bytes.len() as u64 {
+        if total != bytes.len() as u64 {
             return Err(Damaged::new("a cold page that is longer or shorter than its columns"));
         }
+        let start = page.as_ref().len() - bytes.len();
+        let ends = lengths.into_iter().scan(start, |end, length| {
+            *end += length;
+            Some(*end)
+        });
         Ok(PageReader {
-            bodies: bytes,
-            ends,
+            ends: ends.collect(),
+            bytes: page,
+            start,
             rows: rows as usize,
             decoder: ColumnDecoder::default(),
             held: None,
@@ -125,7 +134,8 @@ impl<'b> PageReader<'b> {
             for index in first..=column {
                 // After an error it holds nothing that a column could be read against.
                 self.held = None;
-                self.decoder.take(self.body(index)?, self.rows)?;
+                let body = body(self.bytes.as_ref(), self.start, &self.ends, index)?;
+                self.decoder.take(body, self.rows)?;
                 self.held = Some(index);
             }
         }
@@ -136,7 +146,7 @@ impl<'b> PageReader<'b> {
     /// The first column that must be read for this one.
     fn begin_of_chain(&self, column: usize) -> Result<usize, Damaged> {
         let mut first = column;
-        while column::needs_neighbour(self.body(first)?) {
+        while column::needs_neighbour(body(self.bytes.as_ref(), self.start, &self.ends, first)?) {
             if first > 0 && self.held == Some(first - 1) {
                 return Ok(first);
             }
@@ -147,11 +157,12 @@ impl<'b> PageReader<'b> {
         }
         Ok(first)
     }
+}
 
-    fn body(&self, column: usize) -> Result<&'b [u8], Damaged> {
-        let start = column.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
-        let range = start.zip(self.ends.get(column).copied());
-        let body = range.and_then(|(start, end)| self.bodies.get(start as usize..end as usize));
-        body.ok_or(Damaged::new("a column that is not in its page"))
-    }
+/// The bytes of a column.
+fn body<'b>(page: &'b [u8], start: usize, ends: &[usize], column: usize) -> Result<&'b [u8], Damaged> {
+    let start = column.checked_sub(1).map_or(Some(start), |before| ends.get(before).copied());
+    let range = start.zip(ends.get(column).copied());
+    let body = range.and_then(|(start, end)| page.get(start..end));
+    body.ok_or(Damaged::new("a column that is not in its page"))
 }

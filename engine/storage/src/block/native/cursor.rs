@@ -6,7 +6,7 @@ use super::extras::{ExtrasCursor, read_exemplars};
 use super::times::TimesCursor;
 use super::values::{PageColumn, ValuesCursor};
 use crate::block::BlockCursor;
-use crate::column::{Encoding, Piece};
+use crate::column::Piece;
 use crate::kinds::{Kind, KindColumn, merge_kinds};
 use crate::{StorageError, StoredExemplar};
 
@@ -18,7 +18,6 @@ pub(crate) struct NativeCursor {
     /// By kind and part.
     kinds: [Vec<ExtrasCursor>; 2],
     exemplars: ExtrasCursor,
-    found: Vec<PageColumn>,
 }
 
 impl NativeCursor {
@@ -31,31 +30,31 @@ impl NativeCursor {
             values: (0..parts).map(|_| ValuesCursor::default()).collect(),
             kinds: [by_part(), by_part()],
             exemplars: ExtrasCursor::default(),
-            found: Vec::new(),
         }
     }
+}
 
-    /// Whether a column has a row from `from_ms` to `to_ms`; checks that its stream has the rows that it names.
-    fn is_within(&mut self, column: &PageColumn, (from_ms, to_ms): (i64, i64)) -> Result<bool, StorageError> {
-        let (table, source) = (&self.block.directory.times, &self.block.source);
-        let stream = self.times.stream(column.stream, table, source)?;
-        if column.first_row + column.rows > stream.rows {
-            return Err(
-                source.damaged(source.end, "a column has rows that its timestamp stream does not have")
-            );
-        }
-        if stream.last_ms < from_ms || stream.first_ms > to_ms {
-            return Ok(false);
-        }
-        if stream.first_ms >= from_ms && stream.last_ms <= to_ms {
-            return Ok(true);
-        }
-        let times = self.times.times(column.stream, table, source)?;
-        let rows = column.first_row as usize..(column.first_row + column.rows) as usize;
-        let rows = times.get(rows).unwrap_or_default();
-        Ok(rows.first().is_some_and(|&first| first <= to_ms)
-            && rows.last().is_some_and(|&last| last >= from_ms))
+/// Whether a column has a row in that time; checks that its stream has the rows that it names.
+fn is_within(
+    times: &mut TimesCursor,
+    block: &NativeBlock,
+    column: &PageColumn,
+    (from_ms, to_ms): (i64, i64),
+) -> Result<bool, StorageError> {
+    let (table, source) = (&block.directory.times, &block.source);
+    let stream = times.stream(column.stream, table, source)?;
+    if column.first_row + column.rows > stream.rows {
+        return Err(source.damaged(source.end, "a column has rows that its timestamp stream does not have"));
     }
+    if stream.last_ms < from_ms || stream.first_ms > to_ms {
+        return Ok(false);
+    }
+    if stream.first_ms >= from_ms && stream.last_ms <= to_ms {
+        return Ok(true);
+    }
+    let times = times.times(column.stream, table, source)?;
+    let rows = times.get(column.first_row as usize..(column.first_row + column.rows) as usize);
+    Ok(rows.is_some_and(|rows| rows[0] <= to_ms && rows[rows.len() - 1] >= from_ms))
 }
 
 impl BlockCursor for NativeCursor {
@@ -66,32 +65,13 @@ impl BlockCursor for NativeCursor {
         payload: &mut Vec<u8>,
         pieces: &mut Vec<Piece>,
     ) -> Result<(), StorageError> {
-        let block = Arc::clone(&self.block);
+        let NativeCursor { block, times, values, .. } = self;
         let (directory, source) = (&block.directory, &block.source);
         for part in directory.parts.within(within_ms) {
-            let mut found = std::mem::take(&mut self.found);
-            found.clear();
-            let table = &directory.values[part as usize];
-            self.values[part as usize].visit(table, source, row, within_ms, |page| {
-                for column in page.of_row(row) {
-                    let at = payload.len();
-                    payload.extend_from_slice(page.payload(column));
-                    found.push(PageColumn { payload: at..payload.len(), ..*column });
-                }
-                Ok(())
-            })?;
-            for column in &found {
-                if self.is_within(column, within_ms)? {
-                    pieces.push(Piece {
-                        stream: column.stream,
-                        first_row: column.first_row,
-                        rows: column.rows,
-                        payload: column.payload.clone(),
-                        encoding: Encoding::Column,
-                    });
-                }
-            }
-            self.found = found;
+            let table = directory.values[part as usize].as_slice();
+            let is_wanted = |column: &PageColumn| is_within(times, block, column, within_ms);
+            let wanted = (row, within_ms);
+            values[part as usize].pieces_into((table, source), wanted, is_wanted, payload, pieces)?;
         }
         Ok(())
     }

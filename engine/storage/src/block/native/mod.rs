@@ -59,7 +59,7 @@ const MAX_PAGE_BYTES: u32 = 256 << 20;
 /// Rows of a stream that one column covers, at most: encoded they fit into a page, however badly.
 const COLUMN_ROWS: u32 = 6912;
 /// Rows that one stream can have: a series with more samples in one part of the time has several there.
-const MAX_STREAM_ROWS: u32 = 1 << 17;
+const MAX_STREAM_ROWS: u32 = 1 << 16;
 /// A block is divided into parts of so much time, and longer ones where it would have more than so many.
 const PART_MS: i64 = 18 * 3_600_000;
 const MAX_PARTS: u32 = 64;

@@ -20,7 +20,7 @@ const DIR: &str = "/blocks";
 const HOUR_MS: i64 = 3_600_000;
 const EVER: (i64, i64) = (i64::MIN, i64::MAX);
 
-pub(super) fn new_block(hours: i64) -> NewBlock {
+pub(super) fn new_block(hours: i64, is_cold: bool) -> NewBlock {
     let ulid = Ulid(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
     NewBlock {
         ulid,
@@ -30,7 +30,7 @@ pub(super) fn new_block(hours: i64) -> NewBlock {
         sources: vec![ulid],
         parents: Vec::new(),
         is_late: false,
-        is_cold: false,
+        is_cold,
     }
 }
 
@@ -332,10 +332,11 @@ proptest! {
     fn any_series_come_back_bit_for_bit_with_their_labels(
         plans in prop::collection::vec(plan(), 0..30),
         hours in prop::sample::select(vec![2, 54, 2000]),
+        is_cold: bool,
     ) {
         let files: Arc<dyn Files> = Arc::new(SimFiles::new(1));
         let slices = population(&plans);
-        let meta = write(&files, new_block(hours), &slices).unwrap();
+        let meta = write(&files, new_block(hours, is_cold), &slices).unwrap();
         let block = open(&files, meta.ulid).unwrap();
         prop_assert_eq!(block.meta(), &meta);
         assert_holds(&block, &slices);
@@ -348,7 +349,7 @@ proptest! {
     ) {
         let files: Arc<dyn Files> = Arc::new(SimFiles::new(1));
         let slices = population(&plans);
-        let meta = write(&files, new_block(2), &slices).unwrap();
+        let meta = write(&files, new_block(2, false), &slices).unwrap();
         let block = open(&files, meta.ulid).unwrap();
         let series = joined(&slices);
         let passing: Vec<(u32, &SeriesData)> =

@@ -1,20 +1,28 @@
 //! Float columns: those of neighbouring rows in one part of the block's time.
 //!
 //! ```text
-//! page    kind u8: 0 packed; number of columns; first row; then per column: row − row of the column before,
+//! page    kind u8: 0 packed, 1 cold; number of columns; first row; then per column: row − row of the column before,
 //!         zigzag(stream − stream before), zigzag(first row of the stream − that of the column before),
-//!         zigzag(rows − rows before), bytes; then the encoded columns (`codec::column`). All numbers varints.
+//!         zigzag(rows − rows before), and in a packed page its bytes; all numbers varints
+//! packed  then the encoded columns (`codec::column`)
+//! cold    then the columns as `codec::cold` has them
 //! ```
 use std::ops::Range;
 use std::sync::Arc;
 
+use metricsstore_codec::cold::{Column, PageReader, Values, encode_page};
+
 use super::page::{PageSink, PageSource};
 use super::table::{Entry, TableCursor, TableWriter};
-use super::{MAX_STREAM_ROWS, PAGE_BYTES};
+use super::{COLUMN_ROWS, MAX_STREAM_ROWS, PAGE_BYTES};
 use crate::StorageError;
 use crate::bytes::{Cursor, put_signed, put_varint};
+use crate::column::{Encoding, Piece, decode_column, put_plain};
 
 const PACKED: u8 = 0;
+const COLD: u8 = 1;
+/// Rows of all columns of a cold page, at most: what encoding one takes in memory.
+const COLD_CELLS: u64 = 256 << 10;
 
 /// A column in a page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +34,16 @@ pub(super) struct PageColumn {
     pub(super) rows: u32,
     /// Where its encoding stands in the page.
     pub(super) payload: Range<usize>,
+}
+
+impl PageColumn {
+    /// Appends all but the payload.
+    fn put(&self, previous: &PageColumn, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.row - previous.row));
+        put_signed(out, i64::from(self.stream) - i64::from(previous.stream));
+        put_signed(out, i64::from(self.first_row) - i64::from(previous.first_row));
+        put_signed(out, i64::from(self.rows) - i64::from(previous.rows));
+    }
 }
 
 /// A column to be written.
@@ -41,42 +59,54 @@ pub(super) struct NewColumn<'c> {
 }
 
 /// Writes the columns of one part.
-#[derive(Default)]
 pub(super) struct ValuesWriter {
+    is_cold: bool,
     table: TableWriter,
     columns: Vec<u8>,
     payload: Vec<u8>,
     previous: PageColumn,
     /// Of the open page.
     entry: Entry,
+    cells: u64,
 }
 
 impl ValuesWriter {
+    pub(super) fn new(is_cold: bool) -> ValuesWriter {
+        ValuesWriter {
+            is_cold,
+            table: TableWriter::default(),
+            columns: Vec::new(),
+            payload: Vec::new(),
+            previous: PageColumn::default(),
+            entry: Entry::default(),
+            cells: 0,
+        }
+    }
+
     /// Adds a column; rows ascend.
     pub(super) fn push(&mut self, column: &NewColumn<'_>, sink: &mut PageSink) -> Result<(), StorageError> {
         let grown = self.columns.len() + self.payload.len() + column.payload.len();
-        if self.entry.columns > 0 && grown > PAGE_BYTES {
+        let cells = self.cells + u64::from(column.rows);
+        if self.entry.columns > 0 && (grown > PAGE_BYTES || self.is_cold && cells > COLD_CELLS) {
             self.close(sink)?;
         }
+        self.cells += u64::from(column.rows);
         if self.entry.columns == 0 {
             self.previous = PageColumn { row: column.row, ..PageColumn::default() };
             self.entry =
                 Entry { first: column.row, min_ms: column.min_ms, max_ms: column.max_ms, ..Entry::default() };
         }
-        let previous = &self.previous;
-        put_varint(&mut self.columns, u64::from(column.row - previous.row));
-        put_signed(&mut self.columns, i64::from(column.stream) - i64::from(previous.stream));
-        put_signed(&mut self.columns, i64::from(column.first_row) - i64::from(previous.first_row));
-        put_signed(&mut self.columns, i64::from(column.rows) - i64::from(previous.rows));
-        put_varint(&mut self.columns, column.payload.len() as u64);
-        self.payload.extend_from_slice(column.payload);
-        self.previous = PageColumn {
+        let placed = PageColumn {
             row: column.row,
             stream: column.stream,
             first_row: column.first_row,
             rows: column.rows,
             payload: 0..0,
         };
+        placed.put(&self.previous, &mut self.columns);
+        put_varint(&mut self.columns, column.payload.len() as u64);
+        self.payload.extend_from_slice(column.payload);
+        self.previous = placed;
         let entry = &mut self.entry;
         entry.last = column.row;
         entry.columns += 1;
@@ -93,6 +123,10 @@ impl ValuesWriter {
         put_varint(&mut content, u64::from(entry.first));
         content.append(&mut self.columns);
         content.append(&mut self.payload);
+        self.cells = 0;
+        let cold = if self.is_cold { cold_page(&content) } else { None };
+        // Where little is to be gained the page that is faster to read stays.
+        let content = cold.filter(|cold| cold.len() < content.len()).unwrap_or(content);
         entry.page = sink.put(&content)?;
         self.table.push(entry, sink)
     }
@@ -105,12 +139,45 @@ impl ValuesWriter {
     }
 }
 
-/// `None` is damage.
-fn read_columns(page: &[u8], columns: &mut Vec<PageColumn>) -> Option<()> {
-    let mut cursor = Cursor::new(page);
-    if cursor.u8()? != PACKED {
-        return None;
+/// A packed page as a cold one.
+fn cold_page(packed: &[u8]) -> Option<Vec<u8>> {
+    let mut columns = Vec::new();
+    read_columns(packed, &mut columns)?;
+    let mut values: Vec<(Vec<u64>, Vec<u8>)> = Vec::with_capacity(columns.len());
+    for column in &columns {
+        let rows = column.rows as usize;
+        let (mut bits, mut absent) = (vec![0; rows], vec![0xff; rows.div_ceil(8)]);
+        decode_column(&packed[column.payload.clone()], 0..column.rows, |row, value| {
+            bits[row as usize] = value;
+            absent[row as usize / 8] &= !(1 << (row % 8));
+        })
+        .ok()?;
+        values.push((bits, absent));
     }
+    let all: Vec<Column<'_>> =
+        values.iter().map(|(values, absent)| Column { values, absent: or_none(values, absent) }).collect();
+    let mut page = vec![COLD];
+    put_varint(&mut page, columns.len() as u64);
+    let mut previous = PageColumn { row: columns.first()?.row, ..PageColumn::default() };
+    put_varint(&mut page, u64::from(previous.row));
+    for column in columns {
+        column.put(&previous, &mut page);
+        previous = column;
+    }
+    page.extend(encode_page(&all).ok()?);
+    Some(page)
+}
+
+/// What says which rows are absent, or nothing where none is.
+fn or_none<'a>(values: &[u64], absent: &'a [u8]) -> &'a [u8] {
+    let any = (0..values.len()).any(|row| absent[row / 8] >> (row % 8) & 1 == 1);
+    if any { absent } else { &[] }
+}
+
+/// Reads what a page says of its columns, and where that ends; `None` is damage.
+fn read_columns(page: &[u8], columns: &mut Vec<PageColumn>) -> Option<usize> {
+    let mut cursor = Cursor::new(page);
+    let kind = cursor.u8().filter(|kind| matches!(*kind, PACKED | COLD))?;
     let count = cursor.varint()?;
     let mut previous = PageColumn { row: cursor.varint_u32()?, ..PageColumn::default() };
     for _ in 0..count {
@@ -118,34 +185,55 @@ fn read_columns(page: &[u8], columns: &mut Vec<PageColumn>) -> Option<()> {
         let stream = moved(previous.stream, cursor.signed()?)?;
         let first_row = moved(previous.first_row, cursor.signed()?)?;
         let rows = moved(previous.rows, cursor.signed()?)?;
-        let length = usize::try_from(cursor.varint()?).ok()?;
-        if rows == 0 || first_row.checked_add(rows)? > MAX_STREAM_ROWS {
+        if rows == 0 || rows > COLUMN_ROWS || first_row.checked_add(rows)? > MAX_STREAM_ROWS {
             return None;
         }
+        let length = if kind == PACKED { usize::try_from(cursor.varint()?).ok()? } else { 0 };
         let start = previous.payload.end;
         previous = PageColumn { row, stream, first_row, rows, payload: start..start.checked_add(length)? };
         columns.push(previous.clone());
     }
     let base = cursor.position();
-    if base.checked_add(previous.payload.end)? != page.len() {
+    if kind == PACKED && base.checked_add(previous.payload.end)? != page.len() {
         return None;
     }
     for column in columns {
         column.payload = column.payload.start + base..column.payload.end + base;
     }
-    Some(())
+    Some(base)
 }
 
 fn moved(from: u32, by: i64) -> Option<u32> {
     u32::try_from(i64::from(from).checked_add(by)?).ok()
 }
 
+/// The columns of a cold page.
+pub(super) struct Tail {
+    page: Arc<[u8]>,
+    from: usize,
+}
+
+impl Tail {
+    pub(super) fn new(page: &Arc<[u8]>, from: usize) -> Tail {
+        Tail { page: Arc::clone(page), from }
+    }
+}
+
+impl AsRef<[u8]> for Tail {
+    fn as_ref(&self) -> &[u8] {
+        self.page.get(self.from..).unwrap_or_default()
+    }
+}
+
 /// A page that is loaded.
 #[derive(Default)]
-pub(super) struct LoadedValues {
+struct LoadedValues {
     place: Option<u64>,
     content: Arc<[u8]>,
     columns: Vec<PageColumn>,
+    /// Reads a cold page.
+    cold: Option<Box<PageReader<Tail>>>,
+    values: Values,
 }
 
 impl LoadedValues {
@@ -156,23 +244,50 @@ impl LoadedValues {
         self.place = None;
         self.columns.clear();
         let content = source.read(page.page)?;
-        read_columns(&content, &mut self.columns)
+        self.open(&content)
             .ok_or_else(|| source.damaged(page.page.offset, "a page of values is malformed"))?;
         self.content = content;
         self.place = Some(page.page.offset);
         Ok(())
     }
 
-    /// The encoding of a column of this page.
-    pub(super) fn payload(&self, column: &PageColumn) -> &[u8] {
-        &self.content[column.payload.clone()]
+    fn open(&mut self, content: &Arc<[u8]>) -> Option<()> {
+        let from = read_columns(content, &mut self.columns)?;
+        self.cold = match content[0] {
+            COLD => {
+                let reader = PageReader::new(Tail::new(content, from)).ok()?;
+                (reader.columns() == self.columns.len()).then_some(())?;
+                Some(Box::new(reader))
+            }
+            _ => None,
+        };
+        Some(())
     }
 
     /// Columns of a row.
-    pub(super) fn of_row(&self, row: u32) -> &[PageColumn] {
+    fn of_row(&self, row: u32) -> Range<usize> {
         let from = self.columns.partition_point(|column| column.row < row);
-        let to = self.columns.partition_point(|column| column.row <= row);
-        &self.columns[from..to]
+        from..self.columns.partition_point(|column| column.row <= row)
+    }
+
+    /// Appends a column; `None` is damage.
+    fn append(&mut self, index: usize, payload: &mut Vec<u8>) -> Option<Encoding> {
+        let column = self.columns.get(index)?;
+        let Some(cold) = &mut self.cold else {
+            payload.extend_from_slice(self.content.get(column.payload.clone())?);
+            return Some(Encoding::Column);
+        };
+        let Values { values, absent } = &mut self.values;
+        values.clear();
+        absent.clear();
+        cold.read(index, &mut self.values).ok()?;
+        let Values { values, absent } = &self.values;
+        if values.len() != column.rows as usize {
+            return None;
+        }
+        let is_absent = |row: usize| absent.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1);
+        put_plain(values.iter().enumerate().map(|(row, &bits)| (!is_absent(row)).then_some(bits)), payload);
+        Some(Encoding::Plain)
     }
 }
 
@@ -184,19 +299,28 @@ pub(super) struct ValuesCursor {
 }
 
 impl ValuesCursor {
-    /// Hands each page that has columns of a row, with samples in that time, to `visit`.
-    pub(super) fn visit(
+    /// Appends the columns of a row that `is_wanted`, of pages that have samples in that time.
+    pub(super) fn pieces_into(
         &mut self,
-        table: &[Entry],
-        source: &PageSource,
-        row: u32,
-        within_ms: (i64, i64),
-        mut visit: impl FnMut(&LoadedValues) -> Result<(), StorageError>,
+        (table, source): (&[Entry], &PageSource),
+        (row, within_ms): (u32, (i64, i64)),
+        mut is_wanted: impl FnMut(&PageColumn) -> Result<bool, StorageError>,
+        payload: &mut Vec<u8>,
+        pieces: &mut Vec<Piece>,
     ) -> Result<(), StorageError> {
-        for page in self.table.find(table, source, row)? {
-            if page.overlaps(within_ms) {
-                self.loaded.load(page, source)?;
-                visit(&self.loaded)?;
+        for page in self.table.find(table, source, row)?.iter().filter(|page| page.overlaps(within_ms)) {
+            self.loaded.load(page, source)?;
+            for index in self.loaded.of_row(row) {
+                if !is_wanted(&self.loaded.columns[index])? {
+                    continue;
+                }
+                let start = payload.len();
+                let encoding = self
+                    .loaded
+                    .append(index, payload)
+                    .ok_or_else(|| source.damaged(page.page.offset, "a column of values is malformed"))?;
+                let PageColumn { stream, first_row, rows, .. } = self.loaded.columns[index];
+                pieces.push(Piece { stream, first_row, rows, payload: start..payload.len(), encoding });
             }
         }
         Ok(())

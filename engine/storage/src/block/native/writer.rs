@@ -86,9 +86,9 @@ impl NativeWriter {
             parts,
             interner: Interner::default(),
             rows: RowsWriter::default(),
-            times: TimesWriter::default(),
+            times: TimesWriter::new(new.is_cold),
             finder: Finder::default(),
-            values: (0..parts.count).map(|_| ValuesWriter::default()).collect(),
+            values: (0..parts.count).map(|_| ValuesWriter::new(new.is_cold)).collect(),
             kinds: [by_part(), by_part()],
             with: <[RoaringBitmap; 2]>::default(),
             exemplars: ExtrasWriter::default(),
@@ -288,7 +288,7 @@ impl NativeWriter {
         let [histograms, starts] = &mut self.kinds;
         let kinds = [finish(histograms, sink)?, finish(starts, sink)?];
         let exemplars = std::mem::take(&mut self.exemplars).finish(sink)?;
-        let (streams, times) = std::mem::take(&mut self.times).finish(sink)?;
+        let (streams, times) = std::mem::replace(&mut self.times, TimesWriter::new(false)).finish(sink)?;
         let rows = std::mem::take(&mut self.rows).finish(sink)?;
         let interner = std::mem::take(&mut self.interner);
         let order = interner.sorted_pairs();
@@ -300,7 +300,7 @@ impl NativeWriter {
         }
         let meta = self.meta(values.iter().flatten().map(|entry| entry.columns).sum());
         let parts = self.parts;
-        let is_cold = false;
+        let is_cold = self.new.is_cold;
         Ok(Directory {
             meta,
             is_cold,
