@@ -36,6 +36,8 @@ mod log;
 mod record;
 mod report;
 mod spill;
+#[cfg(test)]
+mod tests;
 
 #[allow(unused_imports, reason = "blocks are landed one part after the other")]
 pub use report::{DamagedPlace, Report};
@@ -322,6 +324,7 @@ impl Samples {
         Some(self.catalog.rank(series))
     }
 
+    /// Comes before its sample, so that both come into one run.
     fn start(&mut self, rank: u32, place: Place) -> Result<(), StorageError> {
         if place.start_ms == 0 {
             return Ok(());
@@ -351,19 +354,17 @@ impl Samples {
     }
 
     fn push_chunk(&mut self, reference: u64, series: &mut SeriesData) -> Result<(), StorageError> {
-        let place = |time_ms| Place { reference, time_ms, start_ms: 0 };
+        let mut starts = series.starts.iter().peekable();
+        let mut place = |time_ms| {
+            let start = starts.next_if(|start| start.0 == time_ms);
+            Place { reference, time_ms, start_ms: start.map_or(0, |start| start.1) }
+        };
+        // A chunk has samples of one kind.
         for &(time_ms, bits) in &series.floats {
             self.float(place(time_ms), bits)?;
         }
         for (time_ms, histogram) in series.histograms.drain(..) {
             self.histogram(place(time_ms), histogram)?;
-        }
-        let valid_since_ms = self.valid_since_ms;
-        for &(time_ms, start_ms) in series.starts.iter().filter(|start| start.0 >= valid_since_ms) {
-            let series = self.catalog.resolve(reference);
-            if let Some(series) = series.filter(|&series| !self.catalog.is_deleted(series, time_ms)) {
-                self.start(self.catalog.rank(series), Place { reference, time_ms, start_ms })?;
-            }
         }
         Ok(())
     }
@@ -388,8 +389,8 @@ impl Sink for Samples {
     fn float(&mut self, place: Place, bits: u64) -> Result<(), StorageError> {
         let Some(rank) = self.wanted(place.reference, place.time_ms) else { return Ok(()) };
         self.counted.floats += 1;
-        self.spill.push(rank, place.time_ms, Item::Float(bits))?;
-        self.start(rank, place)
+        self.start(rank, place)?;
+        self.spill.push(rank, place.time_ms, Item::Float(bits))
     }
 
     fn histogram(&mut self, place: Place, histogram: Histogram) -> Result<(), StorageError> {
@@ -399,8 +400,8 @@ impl Sink for Samples {
             return Ok(());
         }
         self.counted.histograms += 1;
-        self.spill.push(rank, place.time_ms, Item::Histogram(Box::new(histogram)))?;
-        self.start(rank, place)
+        self.start(rank, place)?;
+        self.spill.push(rank, place.time_ms, Item::Histogram(Box::new(histogram)))
     }
 
     fn exemplar(&mut self, reference: u64, exemplar: StoredExemplar) -> Result<(), StorageError> {

@@ -76,7 +76,9 @@ impl Spill {
         Spill { files, dir, range_ms, max_bytes, entries, bytes: 0, runs: 0, parts }
     }
 
+    /// What follows a start comes into the run that it is in.
     pub(super) fn push(&mut self, rank: u32, time_ms: i64, item: Item) -> Result<(), StorageError> {
+        let is_start = matches!(item, Item::Start(_));
         self.bytes += match &item {
             Item::Float(_) | Item::Start(_) => 0,
             Item::Histogram(histogram) => size_of::<Histogram>() + histogram.heap_bytes(),
@@ -86,7 +88,7 @@ impl Spill {
             }
         };
         self.entries.push(Entry { rank, time_ms, item });
-        if self.entries.len() * size_of::<Entry>() + self.bytes >= self.max_bytes {
+        if !is_start && self.entries.len() * size_of::<Entry>() + self.bytes >= self.max_bytes {
             self.write_run()?;
         }
         Ok(())

@@ -34,24 +34,38 @@ pub(crate) fn data(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/prometheus").join(path)
 }
 
+/// The lines of a committed file.
+pub(crate) fn lines(name: &str) -> impl Iterator<Item = String> {
+    BufReader::new(GzDecoder::new(File::open(data(name)).unwrap())).lines().map(Result::unwrap)
+}
+
 /// A committed dump.
 pub(crate) fn expected(name: &str) -> Dump {
     let mut dump = Dump::new();
-    for line in BufReader::new(GzDecoder::new(File::open(data(name)).unwrap())).lines() {
-        let line = line.unwrap();
-        let (rest, time) = line.rsplit_once(' ').unwrap();
-        let (labels, value) = if let Some(end) = rest.find("} {") {
-            (&rest[..=end], Sample::Histogram(Buckets::parse(&rest[end + 2..])))
-        } else {
-            let (labels, value) = rest.rsplit_once(' ').unwrap();
-            (labels, Sample::Float(value.replace("+Inf", "inf").replace("-Inf", "-inf").parse().unwrap()))
-        };
-        dump.entry(labels.into()).or_default().push((time.parse().unwrap(), value));
+    for line in lines(name) {
+        add_line(&mut dump, &line);
     }
+    sort(&mut dump);
+    dump
+}
+
+/// Adds a line of a dump.
+pub(crate) fn add_line(dump: &mut Dump, line: &str) {
+    let (rest, time) = line.rsplit_once(' ').unwrap();
+    let (labels, value) = if let Some(end) = rest.find("} {") {
+        (&rest[..=end], Sample::Histogram(Buckets::parse(&rest[end + 2..])))
+    } else {
+        let (labels, value) = rest.rsplit_once(' ').unwrap();
+        (labels, Sample::Float(value.replace("+Inf", "inf").replace("-Inf", "-inf").parse().unwrap()))
+    };
+    dump.entry(labels.into()).or_default().push((time.parse().unwrap(), value));
+}
+
+/// Puts the samples of each series into the order of time.
+pub(crate) fn sort(dump: &mut Dump) {
     for samples in dump.values_mut() {
         samples.sort_by_key(|sample| sample.0);
     }
-    dump
 }
 
 /// Adds a series, or a slice of it.
