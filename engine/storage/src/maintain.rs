@@ -127,7 +127,8 @@ impl Store {
         let mut upkeep = self.upkeep.lock();
         let mut done = Maintenance::default();
         self.watch_disk();
-        // Writes wait for memory: what only saves time goes first.
+        // What only saves time goes first when memory is short.
+        self.blocks.pages.obey(self.ladder.level());
         if self.ladder.level() >= Level::RefuseWrites {
             self.identity.shed_raw_keys();
         }

@@ -235,6 +235,10 @@ pub struct StoreStats {
     pub segment_count: u64,
     /// Their bytes.
     pub segment_bytes: u64,
+    /// Pages of blocks that were asked for and were in memory, since the start.
+    pub page_cache_hits: u64,
+    /// Those that had to be read from disk.
+    pub page_cache_misses: u64,
     /// Everything in the data directory.
     pub disk_bytes: u64,
     /// Live blocks.

@@ -7,7 +7,10 @@ use crate::sync::atomic::Ordering::Relaxed;
 pub(crate) fn collect(store: &Store) -> StoreStats {
     let counters = &store.counters;
     let (wal_segments, wal_bytes, wal_syncs) = store.log.figures();
+    let pages = store.blocks.pages.figures();
     let mut stats = StoreStats {
+        page_cache_hits: pages.hits,
+        page_cache_misses: pages.misses,
         series: store.identity.len() as u64,
         series_created: counters.series_created.load(Relaxed),
         series_removed: counters.series_removed.load(Relaxed),

@@ -150,6 +150,7 @@ impl Store {
     /// counts itself.
     pub fn set_pressure(&self, level: Level) {
         self.ladder.tell(level);
+        self.blocks.pages.obey(self.ladder.level());
     }
 
     /// Tells the store how much memory the whole process uses: what it does not count itself is room that its series

@@ -212,6 +212,16 @@ fn disk(app: &App, stats: &StoreStats, page: &mut Page) {
         "Space kept back for a full volume; 0 while it is given up.",
         stats.reserve_bytes as f64,
     );
+    page.counter(
+        "metricsstore_page_cache_hits_total",
+        "Pages of blocks that were asked for and were in memory.",
+        stats.page_cache_hits,
+    );
+    page.counter(
+        "metricsstore_page_cache_misses_total",
+        "Pages of blocks that had to be read from disk.",
+        stats.page_cache_misses,
+    );
     page.gauge("metricsstore_disk_bytes", "Everything in the data directory.", stats.disk_bytes as f64);
     if let Ok(space) = RealFiles.space(&app.options.data_dir) {
         page.gauge("metricsstore_disk_total_bytes", "Size of the data's file system.", space.total as f64);

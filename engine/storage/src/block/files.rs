@@ -23,6 +23,7 @@ use metricsstore_vfs::Files;
 use std::hash::BuildHasher;
 
 use super::native::{NativeBlock, NativeWriter};
+use super::page_cache::PageCache;
 use super::prometheus::{PrometheusBlock, PrometheusWriter};
 use super::{Block, BlockSink, Format, NewBlock, Ulid};
 use crate::StorageError;
@@ -47,6 +48,8 @@ pub(crate) struct BlockFiles {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) dir: PathBuf,
     pub(crate) budget: Budget,
+    /// What the readers of all blocks keep of them.
+    pub(crate) pages: Arc<PageCache>,
     /// Make names of blocks unpredictable.
     seeds: [DefaultHashBuilder; 2],
 }
@@ -81,6 +84,7 @@ impl BlockFiles {
             files: Arc::clone(files),
             dir: dir.to_owned(),
             budget: budget.clone(),
+            pages: Arc::new(PageCache::new(budget)),
             seeds: [DefaultHashBuilder::default(), DefaultHashBuilder::default()],
         }
     }
@@ -135,7 +139,7 @@ impl BlockFiles {
         Ok(match name.format {
             Format::Native => {
                 let place = Places::blocks(&self.dir);
-                Arc::new(NativeBlock::open(&self.files, &place, name.ulid, &self.budget)?)
+                Arc::new(NativeBlock::open(&self.files, &place, name.ulid, &self.pages)?)
             }
             Format::Prometheus => {
                 Arc::new(PrometheusBlock::open(&self.files, &self.path(name), &self.budget)?)

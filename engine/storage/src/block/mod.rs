@@ -16,6 +16,7 @@ use crate::kinds::{Kind, KindColumn};
 
 pub(crate) mod files;
 pub(crate) mod native;
+pub(crate) mod page_cache;
 pub(crate) mod prometheus;
 pub(crate) mod series;
 pub(crate) mod ulid;

@@ -7,6 +7,7 @@ use metricsstore_vfs::File;
 use super::{MAX_PAGE_BYTES, page_crc};
 use crate::StorageError;
 use crate::block::Ulid;
+use crate::block::page_cache::CachedFile;
 use crate::bytes::{Cursor, put_varint};
 
 const CRC_BYTES: usize = 4;
@@ -74,11 +75,13 @@ pub(super) struct PageSource {
     pub(super) ulid: Ulid,
     /// Where the directory begins: pages end before.
     pub(super) end: u64,
+    /// What is kept of them.
+    pub(super) pages: CachedFile,
 }
 
 impl PageSource {
     pub(super) fn read(&self, page: PageRef) -> Result<Arc<[u8]>, StorageError> {
-        read_page(&*self.file, &self.path, self.ulid, page).map(Arc::from)
+        self.pages.page(page.offset, || read_page(&*self.file, &self.path, self.ulid, page).map(Arc::from))
     }
 
     pub(super) fn damaged(&self, offset: u64, what: &str) -> StorageError {

@@ -17,6 +17,7 @@ use super::labels::{ROWS_PER_PAGE, Rows};
 use super::page::PageSource;
 use super::{END_MAGIC, FOOTER_BYTES, HEADER_BYTES, MAGIC, MAX_PAGE_BYTES, VERSION, dictionary, page_crc};
 use crate::StorageError;
+use crate::block::page_cache::PageCache;
 use crate::block::{Block, BlockCursor, BlockMeta, Ulid};
 use crate::bytes::Cursor;
 use crate::kinds::Kind;
@@ -48,7 +49,7 @@ impl NativeBlock {
         files: &Arc<dyn Files>,
         dir: &Path,
         ulid: Ulid,
-        budget: &Budget,
+        pages: &Arc<PageCache>,
     ) -> Result<NativeBlock, StorageError> {
         let path = dir.join(ulid.to_string());
         let file = files.open(&path).map_err(StorageError::io("open", &path))?;
@@ -57,9 +58,10 @@ impl NativeBlock {
         let (mut directory, end) = read_directory(&*file, &path, ulid, bytes)?;
         directory.meta.bytes = bytes;
         let counted = directory.bytes() as u64;
+        let budget = pages.budget().clone();
         budget.add(Part::Segments, counted);
-        let source = PageSource { file, path, ulid, end };
-        Ok(NativeBlock { directory, source, budget: budget.clone(), counted, texts: Mutex::default() })
+        let source = PageSource { file, path, ulid, end, pages: pages.open() };
+        Ok(NativeBlock { directory, source, budget, counted, texts: Mutex::default() })
     }
 
     /// Rows of a page.

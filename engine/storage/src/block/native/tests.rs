@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use roaring::RoaringBitmap;
 
 use super::{NativeBlock, NativeWriter};
+use crate::block::page_cache::PageCache;
 use crate::block::{Block, BlockMeta, BlockSink, NewBlock, SeriesData, Ulid, series::fingerprint};
 use crate::kinds::{Kind, decode_histograms, decode_starts};
 use crate::{StorageError, StoredExemplar};
@@ -47,7 +48,8 @@ pub(super) fn write(
 }
 
 pub(super) fn open(files: &Arc<dyn Files>, ulid: Ulid) -> Result<Arc<NativeBlock>, StorageError> {
-    NativeBlock::open(files, Path::new(DIR), ulid, &Budget::unlimited()).map(Arc::new)
+    NativeBlock::open(files, Path::new(DIR), ulid, &Arc::new(PageCache::new(&Budget::unlimited())))
+        .map(Arc::new)
 }
 
 fn floats_of(
