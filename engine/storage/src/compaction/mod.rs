@@ -12,3 +12,7 @@ mod turn;
 
 pub(crate) use merge::{Damage, MergedSeries};
 pub(crate) use source::BlockSeries;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+mod tests;
