@@ -1,4 +1,5 @@
 //! The engines that are measured: how each is started, in a control group of its own, and what it uses.
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cgroup::Cgroup;
-use super::watch::{Watch, directory_bytes};
+use super::watch::{Watch, directory_bytes, directory_parts};
 use super::wire::Connection;
 
 /// How long an engine may take to become ready or to stop.
@@ -184,6 +185,11 @@ impl Site {
     pub fn disk_bytes(&self) -> u64 {
         directory_bytes(&self.dir)
     }
+
+    /// The same for each entry of the data directory.
+    pub fn disk_parts(&self) -> BTreeMap<String, u64> {
+        directory_parts(&self.dir)
+    }
 }
 
 impl Running {
@@ -198,6 +204,14 @@ impl Running {
     /// Watches its memory until stopped.
     pub fn watch(&self) -> Watch {
         Watch::start(self.child.id(), self.cgroup.clone())
+    }
+
+    /// Bytes that it had written to disk so far, those that the page cache still holds included.
+    pub fn written_bytes(&self) -> io::Result<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/io", self.child.id()))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        line.and_then(|bytes| bytes.parse().ok())
+            .ok_or_else(|| io::Error::other("/proc does not tell what was written"))
     }
 
     /// Ends it without a warning, as `kill -9` does.

@@ -81,7 +81,7 @@ impl Goal {
     pub fn bound_text(&self, bound: f64) -> String {
         let sign = if self.at_least { '≥' } else { '≤' };
         match &self.theirs {
-            Some(_) if bound < 1.0 => format!("{sign} 1/{:.0}", 1.0 / bound),
+            Some(_) if bound < 0.5 => format!("{sign} 1/{}", (10.0 / bound).round() / 10.0),
             Some(_) => format!("{sign} {bound} ×"),
             None => format!("{sign} {bound}"),
         }
@@ -144,12 +144,14 @@ const RSS_MAX: (&str, &str, usize) = ("RSS max, 500k series", "MiB", 0);
 const CPU: (&str, &str, usize) = ("remote write, CPU per sample", "µs", 2);
 const RESTART: (&str, &str, usize) = ("kill -9 to right answer, 500k series", "ms", 0);
 const RESTART_2H: (&str, &str, usize) = ("the same, 50k series with 2 h of data", "ms", 0);
+const AT_REST: (&str, &str, usize) = ("whole directory at rest, times that vary", "bytes per sample", 3);
+const WRITTEN: (&str, &str, usize) = ("written to disk until then", "bytes per sample", 2);
 const DISK: (&str, &str, usize) =
     ("directory on nearly incompressible data, after the load", "bytes per sample", 2);
 const DISK_STOPPED: (&str, &str, usize) = ("the same after a stop", "bytes per sample", 2);
 
 /// Every row.
-pub static GOALS: [Goal; 17] = [
+pub static GOALS: [Goal; 20] = [
     against(RSS_MEAN, "size-500k", rss_mean, PROMETHEUS, (1.0 / 7.0, 1.0 / 10.0)),
     against(RSS_MAX, "size-500k", rss_max, PROMETHEUS, (1.0 / 8.0, 1.0 / 11.0)),
     against(RSS_MEAN, "size-500k", rss_mean, VICTORIA, (1.0 / 3.0, 1.0 / 5.0)),
@@ -202,6 +204,9 @@ pub static GOALS: [Goal; 17] = [
     ),
     against(RESTART, "size-500k", restart_ms, PROMETHEUS, (1.0 / 12.0, 1.0 / 30.0)),
     against(RESTART_2H, "restart-2h", restart_ms, PROMETHEUS, (1.0 / 12.0, 1.0 / 30.0)),
+    against(AT_REST, "disk", Measured::bytes_at_rest, VICTORIA, (0.8, 0.6)),
+    against(AT_REST, "disk", Measured::bytes_at_rest, PROMETHEUS, (1.0 / 3.5, 1.0 / 4.7)),
+    against(WRITTEN, "disk", Measured::written_per_sample, VICTORIA, (1.5, 1.0)),
     alone(
         ("acknowledged and lost by kill -9", "samples", 0),
         take("size-500k", Kind::Metricsstore, |m| m.found.missing as f64),

@@ -1,6 +1,7 @@
 //! `cargo xtask bench ingest`: the same work for each engine in turn, in the same control group, and every accepted
 //! sample read back. Absolute times mean little on shared machines; the ratios of one run are what counts.
 pub mod cgroup;
+mod disk;
 pub mod engine;
 mod goals;
 mod load;
@@ -12,6 +13,8 @@ mod run;
 pub mod scenario;
 mod watch;
 pub mod wire;
+
+pub use disk::{Options as DiskOptions, disk};
 
 use std::io;
 use std::path::PathBuf;
@@ -42,7 +45,7 @@ pub struct Options {
 /// Runs the scenarios with every engine in turn, prints the figures of each and the table of what must be reached.
 pub fn ingest(options: &Options, engines: &[Engine]) -> io::Result<()> {
     let chosen = options.chosen()?;
-    options.describe(&chosen, engines);
+    describe(&chosen, engines, options.memory_limit, options.seed);
     let mut all = Vec::new();
     for run in 1..=options.runs {
         for scenario in &chosen {
@@ -91,25 +94,26 @@ impl Options {
         let share = if self.quick { 10 } else { 1 };
         Ok(chosen.map(|scenario| Scenario { series: scenario.series / share, ..*scenario }).collect())
     }
+}
 
-    fn describe(&self, chosen: &[Scenario], engines: &[Engine]) {
+/// Says what runs, and with which settings.
+fn describe(chosen: &[Scenario], engines: &[Engine], memory_limit: u64, seed: u64) {
+    println!(
+        "{} s between scrapes, {BATCH} series a request, control group of {} MiB, seed {}",
+        SCRAPE_INTERVAL_MS / 1000,
+        memory_limit >> 20,
+        seed
+    );
+    for engine in engines {
+        let environment = engine.environment.iter().map(|(name, value)| format!("{name}={value} "));
+        let (binary, arguments) = (engine.binary.display(), engine.arguments.join(" "));
+        println!("{:<16}{}{binary} {arguments}", engine.kind.name(), environment.collect::<String>());
+    }
+    for scenario in chosen {
+        let (series, scrapes, senders) = (scenario.series, scenario.scrapes, scenario.senders);
         println!(
-            "{} s between scrapes, {BATCH} series a request, control group of {} MiB, seed {}",
-            SCRAPE_INTERVAL_MS / 1000,
-            self.memory_limit >> 20,
-            self.seed
+            "{:<16}{series} series × {scrapes} scrapes, {senders} senders: {}",
+            scenario.name, scenario.title
         );
-        for engine in engines {
-            let environment = engine.environment.iter().map(|(name, value)| format!("{name}={value} "));
-            let (binary, arguments) = (engine.binary.display(), engine.arguments.join(" "));
-            println!("{:<16}{}{binary} {arguments}", engine.kind.name(), environment.collect::<String>());
-        }
-        for scenario in chosen {
-            let (series, scrapes, senders) = (scenario.series, scenario.scrapes, scenario.senders);
-            println!(
-                "{:<16}{series} series × {scrapes} scrapes, {senders} senders: {}",
-                scenario.name, scenario.title
-            );
-        }
     }
 }

@@ -30,6 +30,8 @@ pub enum Values {
 pub enum Times {
     /// All series of a target have one time, always at the same distance.
     OfTarget,
+    /// All series of a target have one time, which varies by up to 100 ms from scrape to scrape.
+    OfTargetVarying,
     /// Every series has its own time, which varies by up to 100 ms from scrape to scrape.
     OfSeries,
 }
@@ -183,12 +185,16 @@ impl Population {
         let interval = SCRAPE_INTERVAL_MS as u64;
         let offset = match self.shape.times {
             Times::OfTarget => self.random(self.number(life) as u64, 2) % interval,
-            Times::OfSeries => {
-                self.random(id, 2) % (interval - JITTER_MS)
-                    + self.random(id, 200_000 + scrape as u64) % JITTER_MS
-            }
+            Times::OfTargetVarying => self.varying(self.number(life) as u64, scrape),
+            Times::OfSeries => self.varying(id, scrape),
         };
         start_ms + offset as i64 + scrape as i64 * SCRAPE_INTERVAL_MS
+    }
+
+    /// When in the interval something is sampled whose time varies.
+    fn varying(&self, id: u64, scrape: usize) -> u64 {
+        self.random(id, 2) % (SCRAPE_INTERVAL_MS as u64 - JITTER_MS)
+            + self.random(id, 200_000 + scrape as u64) % JITTER_MS
     }
 
     fn id(&self, life: &Life, series: usize) -> u64 {

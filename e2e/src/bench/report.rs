@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::engine::{Engine, Kind};
 use super::goals::{self, Goal};
-use super::run::Measured;
+use super::run::{Measured, Rest};
 use super::scenario::Scenario;
 
 const MIB: f64 = (1u32 << 20) as f64;
@@ -38,7 +38,7 @@ impl Figure {
 /// Name, decimals and how a figure is taken from a run; NaN when the run does not have it.
 type Row = (&'static str, usize, fn(&Measured) -> f64);
 
-const ROWS: [Row; 18] = [
+const ROWS: [Row; 22] = [
     ("RSS mean, MiB", 0, |m| m.memory.rss_mean() / MIB),
     ("RSS max, MiB", 0, |m| m.memory.rss_max() / MIB),
     ("RSS mean of the last sixth, MiB", 0, |m| m.memory.rss_at_end() / MIB),
@@ -53,6 +53,10 @@ const ROWS: [Row; 18] = [
     ("requests sent again", 0, |m| m.sent.retries as f64),
     ("disk after the load, bytes per sample", 2, |m| m.disk as f64 / m.sent.accepted as f64),
     ("disk after the stop, bytes per sample", 2, |m| m.disk_stopped as f64 / m.sent.accepted as f64),
+    ("at rest, bytes per sample", 3, Measured::bytes_at_rest),
+    ("written, bytes per sample", 2, Measured::written_per_sample),
+    ("CPU µs per sample until at rest", 2, Measured::cpu_until_rest),
+    ("RSS max after the load, MiB", 0, |m| m.rest.as_ref().map_or(f64::NAN, |r| r.memory.rss_max() / MIB)),
     ("kill -9 to ready, ms", 0, |m| m.restart.as_ref().map_or(f64::NAN, |r| millis(r.ready))),
     ("kill -9 to right answer, ms", 0, |m| m.restart.as_ref().map_or(f64::NAN, |r| millis(r.right))),
     ("CPU s until then", 2, |m| m.restart.as_ref().map_or(f64::NAN, |r| r.cpu.as_secs_f64())),
@@ -63,6 +67,25 @@ impl Measured {
     /// CPU time of the engine for one sample, in microseconds.
     pub fn cpu_per_sample(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.sent.accepted as f64
+    }
+
+    fn at_rest(&self, figure: impl Fn(&Rest) -> f64) -> f64 {
+        self.rest.as_ref().map_or(f64::NAN, |rest| figure(rest) / self.sent.accepted as f64)
+    }
+
+    /// The whole data directory when all background work is done, for one sample.
+    pub fn bytes_at_rest(&self) -> f64 {
+        self.at_rest(|rest| rest.parts.values().sum::<u64>() as f64)
+    }
+
+    /// What was written until then, for one sample.
+    pub fn written_per_sample(&self) -> f64 {
+        self.at_rest(|rest| rest.written as f64)
+    }
+
+    /// CPU time of load and background work for one sample, in microseconds.
+    pub fn cpu_until_rest(&self) -> f64 {
+        self.at_rest(|rest| rest.cpu.as_secs_f64() * 1e6)
     }
 
     /// Samples a second once all series are known.

@@ -1,4 +1,5 @@
 //! One scenario with one engine.
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::thread;
@@ -44,6 +45,8 @@ pub struct Measured {
     pub disk_stopped: u64,
     /// After `kill -9`.
     pub restart: Option<Restart>,
+    /// After its background work was done.
+    pub rest: Option<Rest>,
 }
 
 /// How an engine came back.
@@ -54,6 +57,18 @@ pub struct Restart {
     pub right: Duration,
     /// CPU time it used until then.
     pub cpu: Duration,
+}
+
+/// An engine whose background work is done.
+pub struct Rest {
+    /// Bytes on disk, by entry of the data directory.
+    pub parts: BTreeMap<String, u64>,
+    /// Bytes written to disk from the start until then.
+    pub written: u64,
+    /// CPU time from the start until then.
+    pub cpu: Duration,
+    /// Memory from the last answer until then.
+    pub memory: MemorySeen,
 }
 
 /// Loads, kills and starts again if so wanted, reads back, stops; the data directory is removed.
@@ -111,6 +126,7 @@ pub fn run(
         disk,
         disk_stopped,
         restart,
+        rest: None,
     })
 }
 

@@ -1,4 +1,5 @@
 //! What processes use, as the kernel counts it.
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -91,14 +92,23 @@ pub fn own_cpu() -> Duration {
 
 /// Bytes that all files below a directory take on disk.
 pub fn directory_bytes(dir: &Path) -> u64 {
+    directory_parts(dir).into_values().sum()
+}
+
+/// The same for each entry of the directory by itself; those that are named as Prometheus names blocks are one, `blocks`.
+pub fn directory_parts(dir: &Path) -> BTreeMap<String, u64> {
     use std::os::unix::fs::MetadataExt as _;
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    entries
-        .flatten()
-        .map(|entry| match entry.metadata() {
+    let mut parts = BTreeMap::new();
+    let Ok(entries) = fs::read_dir(dir) else { return parts };
+    for entry in entries.flatten() {
+        let bytes = match entry.metadata() {
             Ok(meta) if meta.is_dir() => directory_bytes(&entry.path()),
             Ok(meta) => meta.blocks() * 512,
             Err(_) => 0,
-        })
-        .sum()
+        };
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_block = name.len() == 26 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        *parts.entry(if is_block { "blocks".to_owned() } else { name }).or_default() += bytes;
+    }
+    parts
 }

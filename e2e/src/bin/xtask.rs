@@ -112,6 +112,17 @@ enum BenchCommand {
         #[arg(last = true)]
         arguments: Vec<OsString>,
     },
+    /// A day of 50k series, loaded as fast as metricsstore, Prometheus and VictoriaMetrics take it, and what is on disk then
+    ///
+    /// Waits after the load until compactions and merges are done, then prints bytes on disk for each sample, in all and by
+    /// part of the data directory, bytes written, CPU and memory, with their ratios, and what must be reached. Samples
+    /// are read back at some places. Needs about 8 GiB of disk; `cargo xtask bench disk -- --series 5000 --hours 12
+    /// --engines metricsstore` does less.
+    Disk {
+        /// Settings of the run, for example `-- --series 5000`
+        #[arg(last = true)]
+        arguments: Vec<OsString>,
+    },
 }
 
 #[derive(Subcommand)]
@@ -181,6 +192,7 @@ fn run(command: Command) -> Result<ExitCode> {
             println!("{}", if crds::generate()? { "the CRD was written" } else { "the CRD is up to date" });
         }
         Command::Bench(BenchCommand::Ingest { arguments }) => measure::ingest(&arguments)?,
+        Command::Bench(BenchCommand::Disk { arguments }) => measure::disk(&arguments)?,
         Command::Cluster(command) => return run_cluster(command),
     }
     Ok(ExitCode::SUCCESS)
