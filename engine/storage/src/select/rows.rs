@@ -8,8 +8,8 @@ use roaring::RoaringBitmap;
 use crate::StorageError;
 use crate::block::Block;
 
-/// Rows of a block whose fingerprints are read at once.
-const ROWS_AT_ONCE: usize = 1024;
+/// Rows of a block whose fingerprints are read at once: as many as a native block has in a page.
+const ROWS_AT_ONCE: usize = 4096;
 
 /// A row of one of the blocks of a select.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

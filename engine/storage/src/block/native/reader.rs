@@ -168,18 +168,18 @@ impl Block for NativeBlock {
 
     fn fingerprints_into(&self, rows: &[u32], fingerprints: &mut Vec<u128>) -> Result<(), StorageError> {
         let (mut of_rows, mut of_sets) = (Vec::with_capacity(rows.len()), HashMap::new());
-        self.visit_rows(rows.iter().copied(), |_, sets| of_rows.push(sets))?;
-        let mut of_set = |set| {
-            if let Some(&fingerprint) = of_sets.get(&set) {
-                return Ok::<u128, StorageError>(fingerprint);
-            }
-            let fingerprint = self.directory.sets.set(set, &self.source)?.fingerprint;
+        self.visit_rows(rows.iter().copied(), |_, sets| {
+            of_rows.push(sets);
+            of_sets.insert(sets.place, 0);
+            of_sets.insert(sets.rest, 0);
+        })?;
+        let mut sets: Vec<u32> = of_sets.keys().copied().collect();
+        sets.sort_unstable();
+        self.directory.sets.visit_fingerprints(&sets, &self.source, |set, fingerprint| {
             of_sets.insert(set, fingerprint);
-            Ok(fingerprint)
-        };
-        for sets in of_rows {
-            fingerprints.push(of_set(sets.place)?.wrapping_add(of_set(sets.rest)?));
-        }
+        })?;
+        let of_set = |set| of_sets.get(&set).copied().unwrap_or_default();
+        fingerprints.extend(of_rows.iter().map(|sets| of_set(sets.place).wrapping_add(of_set(sets.rest))));
         Ok(())
     }
 

@@ -6,6 +6,8 @@
 //! postings  list by the ordinal of the pair: numbers of the sets that have it, ascending, as runs of neighbours: gap
 //!           since the end of the run before << 1 | longer; where it is longer than one, its length − 2
 //! ```
+use std::sync::Arc;
+
 use roaring::RoaringBitmap;
 
 use super::interner::Interner;
@@ -102,11 +104,35 @@ pub(super) struct Set {
 
 impl Sets {
     pub(super) fn set(&self, number: u32, source: &PageSource) -> Result<Set, StorageError> {
-        let Some((page, index)) = list::find(&self.pages, number).filter(|_| number < self.count) else {
-            return Err(source.damaged(source.end, "a series names a set of labels that does not exist"));
-        };
+        let (page, index) = self.find(number, source)?;
         let content = source.read(page.page)?;
         list::get(&content, index).and_then(read_set).ok_or_else(|| damaged(source, page, "sets of labels"))
+    }
+
+    /// Hands sets, which ascend, and their fingerprints to `visit`: each page is read once.
+    pub(super) fn visit_fingerprints(
+        &self,
+        numbers: &[u32],
+        source: &PageSource,
+        mut visit: impl FnMut(u32, u128),
+    ) -> Result<(), StorageError> {
+        let mut loaded: Option<(u64, Arc<[u8]>)> = None;
+        for &number in numbers {
+            let (page, index) = self.find(number, source)?;
+            let content = match &loaded {
+                Some((offset, content)) if *offset == page.page.offset => content,
+                _ => &loaded.insert((page.page.offset, source.read(page.page)?)).1,
+            };
+            let fingerprint = list::get(content, index).and_then(<[u8]>::first_chunk);
+            let fingerprint = fingerprint.ok_or_else(|| damaged(source, page, "sets of labels"))?;
+            visit(number, u128::from_le_bytes(*fingerprint));
+        }
+        Ok(())
+    }
+
+    fn find(&self, number: u32, source: &PageSource) -> Result<(&ListPage, usize), StorageError> {
+        let found = list::find(&self.pages, number).filter(|_| number < self.count);
+        found.ok_or_else(|| source.damaged(source.end, "a series names a set of labels that does not exist"))
     }
 
     /// Adds the sets that have a pair.

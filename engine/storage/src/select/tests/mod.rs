@@ -4,6 +4,7 @@ mod plain;
 #[path = "../../../tests/model/random.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
 mod random;
+mod speed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
