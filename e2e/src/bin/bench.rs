@@ -37,8 +37,8 @@ struct Engines {
     #[arg(long)]
     victoriametrics: Option<PathBuf>,
     /// Engines to run, of those whose binary is given; all by default.
-    #[arg(long, value_delimiter = ',')]
-    engines: Vec<String>,
+    #[arg(long = "engines", value_delimiter = ',')]
+    names: Vec<String>,
     /// Memory limit of the control group each engine runs in, in MiB.
     #[arg(long, default_value_t = 4096)]
     memory_mib: u64,
@@ -95,13 +95,13 @@ impl Engines {
         let mut engines = vec![Engine::metricsstore(self.metricsstore, cpus)];
         engines.extend(self.prometheus.map(|binary| Engine::prometheus(binary, cpus, memory_limit)));
         engines.extend(self.victoriametrics.map(|binary| Engine::victoriametrics(binary, cpus)));
-        if let Some(name) = self.engines.iter().find(|name| !engines.iter().any(|e| e.kind.name() == *name)) {
+        if let Some(name) = self.names.iter().find(|name| !engines.iter().any(|e| e.kind.name() == *name)) {
             return Err(io::Error::other(format!(
                 "no engine is called {name:?}, or its binary is not given"
             )));
         }
         engines.retain(|engine| {
-            self.engines.is_empty() || self.engines.iter().any(|name| name == engine.kind.name())
+            self.names.is_empty() || self.names.iter().any(|name| name == engine.kind.name())
         });
         Ok(engines)
     }
