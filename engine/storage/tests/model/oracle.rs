@@ -80,6 +80,10 @@ pub struct Oracle {
     offered: BTreeSet<u32>,
     /// Newest sample of a series among those that retention took while the process ran.
     gone: BTreeMap<u32, i64>,
+    /// Times that were deleted of a series, ends inclusive: late samples may not come back there.
+    deleted: BTreeMap<u32, Vec<(i64, i64)>>,
+    /// Newest sample of a series among those that were deleted: files may hold it for long.
+    deleted_newest: BTreeMap<u32, i64>,
     newest: (i64, i64),
     forgotten_ms: i64,
     /// Samples before this may be gone: the highest bound of retention that background work has seen.
@@ -121,6 +125,14 @@ impl Oracle {
             return vec![Expected::Refused(Refusal::TooFarInFuture)];
         }
         let mut allowed = Vec::new();
+        if self.is_deleted(series, time_ms) {
+            // What stood there may or may not be compared with, and what is late there may be masked.
+            let refusals =
+                [Refusal::DuplicateTimestamp, Refusal::OutOfOrder, Refusal::TooOld, Refusal::OutOfBounds];
+            allowed.push(Expected::Written);
+            allowed.extend(refusals.map(Expected::Refused));
+            return allowed;
+        }
         for newest_ms in [bounds.newest.0, bounds.newest.1] {
             let newest_ms = bounds.credible(newest_ms);
             let lagging_ms = newest_ms.saturating_sub(bounds.lag_ms).max(bounds.retained_ms);
@@ -184,7 +196,8 @@ impl Oracle {
             |time_ms: i64, cell: &Cell| cell.state > State::Maybe && time_ms >= self.certain_from_ms;
         let mut later = cells.range(time_ms + 1..).peekable();
         // One that retention took may still be remembered as the series' newest.
-        let gone_ms = self.gone.get(&series).copied().unwrap_or(i64::MIN);
+        let gone = [self.gone.get(&series), self.deleted_newest.get(&series)];
+        let gone_ms = gone.into_iter().flatten().copied().max().unwrap_or(i64::MIN);
         let perhaps_before = later.peek().is_some() || gone_ms > time_ms;
         let surely_before = later.any(|(&time, cell)| is_certain(time, cell));
         let mut situations = Vec::new();
@@ -229,6 +242,9 @@ impl Oracle {
 
     /// An append said that the sample is written.
     pub fn written(&mut self, series: u32, time_ms: i64, bits: u64) {
+        if self.is_deleted(series, time_ms) {
+            return self.attempted(series, time_ms, bits);
+        }
         let cells = self.cells.entry(series).or_default();
         let cell = cells.entry(time_ms).or_insert_with(|| Cell { values: vec![bits], state: State::Written });
         cell.values.retain(|&value| value == bits);
@@ -251,9 +267,45 @@ impl Oracle {
 
     /// An append was acknowledged as durable: so is this sample of it.
     pub fn durable(&mut self, series: u32, time_ms: i64) {
+        if self.is_deleted(series, time_ms) {
+            return;
+        }
         if let Some(cell) = self.cells.get_mut(&series).and_then(|cells| cells.get_mut(&time_ms)) {
             cell.state = State::Durable;
         }
+    }
+
+    // --- Deletions -----------------------------------------------------------------------------------------------
+
+    fn is_deleted(&self, series: u32, time_ms: i64) -> bool {
+        let ranges = self.deleted.get(&series);
+        ranges.is_some_and(|ranges| ranges.iter().any(|&(from, to)| (from..=to).contains(&time_ms)))
+    }
+
+    /// A deletion came back, or failed and may have done part of its work.
+    pub fn delete(
+        &mut self,
+        wanted: impl Fn(u32) -> bool,
+        start_ms: i64,
+        end_ms: i64,
+        is_certain: bool,
+    ) -> u64 {
+        let mut samples = 0;
+        for (&series, cells) in self.cells.iter_mut().filter(|&(&series, _)| wanted(series)) {
+            self.deleted.entry(series).or_default().push((start_ms, end_ms));
+            let Some((&newest_ms, _)) = cells.range(start_ms..=end_ms).next_back() else { continue };
+            let newest = self.deleted_newest.entry(series).or_insert(newest_ms);
+            *newest = newest_ms.max(*newest);
+            for (_, cell) in cells.range_mut(start_ms..=end_ms) {
+                cell.state = State::Maybe;
+                samples += 1;
+            }
+            if is_certain {
+                cells.retain(|&time, _| !(start_ms..=end_ms).contains(&time));
+            }
+        }
+        self.cells.retain(|_, cells| !cells.is_empty());
+        samples
     }
 
     // --- Failures ------------------------------------------------------------------------------------------------
@@ -323,19 +375,23 @@ impl Oracle {
     /// After [`Oracle::learn`] nothing is open about the newest timestamp of a process that runs on.
     pub fn settle_newest(&mut self) {
         self.newest.0 = self.newest.0.max(self.max_time_ms());
-        self.newest.1 = self.newest.0;
+        self.newest.1 = self.newest.0.max(self.max_deleted_ms());
     }
 
     /// A new process knows only what is there.
     pub fn restarted(&mut self) {
         self.gone.clear();
         self.forgotten_ms = i64::MIN;
-        self.newest = (self.max_time_ms(), self.max_time_ms());
+        self.newest = (self.max_time_ms(), self.max_time_ms().max(self.max_deleted_ms()));
     }
 
     fn max_time_ms(&self) -> i64 {
         let lasts = self.cells.values().filter_map(|cells| cells.last_key_value());
         lasts.map(|(&time, _)| time).max().unwrap_or(i64::MIN)
+    }
+
+    fn max_deleted_ms(&self) -> i64 {
+        self.deleted_newest.values().copied().max().unwrap_or(i64::MIN)
     }
 
     /// What a select of this range must give. Only right after [`Oracle::learn`].
@@ -354,9 +410,9 @@ impl Oracle {
         contents
     }
 
-    /// Series that may have samples anywhere.
+    /// Series that may have samples anywhere, deleted ones included: they are named until their files go.
     pub fn series(&self) -> impl Iterator<Item = u32> + '_ {
-        self.cells.keys().copied()
+        self.cells.keys().chain(self.deleted_newest.keys()).copied()
     }
 
     /// Whether a series may have a sample that is newer.

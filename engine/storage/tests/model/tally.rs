@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 /// What must have happened at least once for each seed, over many seeds.
-const DEMANDED: [&str; 27] = [
+const DEMANDED: [&str; 29] = [
     "appends",
     "failed appends",
     "samples",
@@ -30,6 +30,8 @@ const DEMANDED: [&str; 27] = [
     "range reads",
     "snapshots read",
     "label queries",
+    "deletions",
+    "samples deleted",
 ];
 
 #[derive(Default)]

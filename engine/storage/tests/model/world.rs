@@ -98,8 +98,9 @@ impl World {
             974..978 => self.restart_cleanly(),
             978..981 => self.fill_disk(),
             981..991 => self.press(),
-            991..995 => self.move_clock(),
-            995..998 => self.reconfigure(),
+            991..993 => self.move_clock(),
+            993..995 => self.delete(),
+            995..997 => self.reconfigure(),
             _ => self.end_process_in_the_midst(),
         }
     }
@@ -288,6 +289,7 @@ impl World {
             Ok(done) => {
                 self.tally.count("seals", u64::from(done.sealed));
                 self.tally.count("merges", u64::from(done.merged > 0));
+                self.tally.count("compactions", u64::from(done.compacted > 0));
                 self.tally.count("segments expired", u64::from(done.expired));
                 self.tally.count("series removed", done.series_removed);
                 if store.stats().read_only.is_none() {
@@ -322,6 +324,36 @@ impl World {
         let calm = self.random.one_in(2);
         self.level = if calm { Level::Normal } else { self.random.pick(&Level::ALL) };
         store.set_pressure(self.level);
+    }
+
+    // --- Deletions -----------------------------------------------------------------------------------------------
+
+    /// Deletes a range of some series, and sometimes has what is hidden written out of the blocks.
+    fn delete(&mut self) {
+        let Some(store) = self.store.clone() else { return };
+        let (start_ms, end_ms) = self.range();
+        // What comes from now on is not touched.
+        let end_ms = end_ms.min(self.now_ms - self.random.below(HOUR_MS as u64) as i64);
+        let matchers = matchers(&mut self.random);
+        let deleted = store.delete(std::slice::from_ref(&matchers), start_ms, end_ms);
+        if let Err(error) = &deleted {
+            assert!(self.disturbed, "{}: nothing fails, and yet: {error}", self.context());
+        }
+        let wanted = |series| passes(series, &matchers);
+        let samples = self.oracle.delete(wanted, start_ms, end_ms, deleted.is_ok());
+        self.tally.count("deletions", 1);
+        self.tally.count("samples deleted", samples);
+        if self.random.one_in(2) {
+            self.clean();
+        }
+    }
+
+    fn clean(&mut self) {
+        let Some(store) = self.store.clone() else { return };
+        match store.clean_tombstones() {
+            Ok(blocks) => self.tally.count("blocks cleaned", blocks),
+            Err(error) => assert!(self.disturbed, "{}: nothing fails, and yet: {error}", self.context()),
+        }
     }
 
     // --- Time ----------------------------------------------------------------------------------------------------
@@ -511,8 +543,14 @@ impl World {
         self.machine.files.power_off_at(nth);
         self.append();
         self.maintain();
-        self.append();
-        self.append();
+        match self.random.below(4) {
+            0 => self.delete(),
+            1 => self.clean(),
+            _ => {
+                self.append();
+                self.append();
+            }
+        }
         self.crash();
     }
 
