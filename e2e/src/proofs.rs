@@ -45,7 +45,7 @@ pub fn miri_if_installed() -> Result<()> {
 }
 
 /// The formats that are fuzzed, each a program.
-const FUZZED: [&str; 4] = ["log", "segment", "manifest", "identity"];
+const FUZZED: [&str; 6] = ["log", "segment", "manifest", "identity", "chunk", "import"];
 
 /// Instrumentation for the fuzzer's guidance, without sanitizers: the store has no `unsafe`, and so this needs no other
 /// compiler.

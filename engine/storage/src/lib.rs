@@ -10,6 +10,7 @@
 //! | `head` | shards, timestamp streams, open columns, runs of late samples |
 //! | `segment` | sealed samples: format, writer, reader |
 //! | `block` | immutable blocks with their own labels: native, and as Prometheus has them |
+//! | `import` | what a data directory of Prometheus holds beyond its blocks, as series in their order |
 //! | `compaction` | blocks into fewer and longer ones, what was deleted of them |
 //! | `manifest` | the one atomic record of what is live, kept twice |
 //! | `append`, `taken` | a batch's way in: judgement per sample, log, columns; what stands at an older time |
@@ -49,6 +50,8 @@ mod ended;
 mod error;
 mod exemplars;
 mod families;
+#[doc(hidden)]
+pub mod fuzzing;
 mod head;
 mod identity;
 mod identity_files;

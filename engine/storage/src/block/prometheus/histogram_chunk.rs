@@ -33,6 +33,9 @@ const HEADER: usize = 3;
 const TARGET_BYTES: usize = 1024;
 /// A chunk has at least as many samples, however large they are, unless a span of time ends.
 const MIN_SAMPLES: usize = 10;
+/// Spans, buckets and bounds of all samples of a chunk that is read, at most: ten samples of the most buckets there may
+/// be, or thousands of common ones.
+const MAX_CHUNK_PARTS: usize = 1 << 22;
 
 /// What the header of a chunk says of a counter reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -517,7 +520,11 @@ fn decode<T: Number>(
         return Ok(());
     }
     let mut bits = Bits::of_slice(bytes);
-    let mut reader = Reader::<T>::new(Layout::take(&mut bits)?, flags >> 6 == Reset::Gauge as u8);
+    let layout = Layout::take(&mut bits)?;
+    if layout.parts() * usize::from(samples) > MAX_CHUNK_PARTS {
+        return Err("a chunk of more buckets than are read at once");
+    }
+    let mut reader = Reader::<T>::new(layout, flags >> 6 == Reset::Gauge as u8);
     for number in 0..u32::from(samples) {
         let before_ms = reader.time_ms;
         let histogram = reader.take(&mut bits, number == 0)?;

@@ -55,6 +55,12 @@ impl Layout {
             && self.bounds.iter().zip(&histogram.custom_bounds).all(|(a, b)| a.to_bits() == b.to_bits())
     }
 
+    /// Spans, buckets and bounds of a histogram.
+    pub(super) fn parts(&self) -> usize {
+        let spans = self.positive.len() + self.negative.len();
+        spans + buckets(&self.positive) + buckets(&self.negative) + self.bounds.len()
+    }
+
     pub(super) fn put(&self, out: &mut BitWriter) {
         put_zero_threshold(out, self.zero_threshold);
         VARBIT.put(out, i64::from(self.schema));
