@@ -39,6 +39,10 @@ mod values;
 mod writer;
 
 #[cfg(test)]
+mod damage;
+#[cfg(test)]
+mod measure;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use reader::NativeBlock;

@@ -17,8 +17,8 @@ use crate::block::{Block, BlockMeta, BlockSink, NewBlock, SeriesData, Ulid, seri
 use crate::kinds::{Kind, decode_histograms, decode_starts};
 use crate::{StorageError, StoredExemplar};
 
-const DIR: &str = "/blocks";
-const HOUR_MS: i64 = 3_600_000;
+pub(super) const DIR: &str = "/blocks";
+pub(super) const HOUR_MS: i64 = 3_600_000;
 const EVER: (i64, i64) = (i64::MIN, i64::MAX);
 
 pub(super) fn new_block(hours: i64, is_cold: bool) -> NewBlock {
@@ -70,7 +70,7 @@ fn floats_of(
 }
 
 /// All of a series, its exemplars too.
-fn series_of(block: &Arc<NativeBlock>, row: u32) -> Result<SeriesData, StorageError> {
+pub(super) fn series_of(block: &Arc<NativeBlock>, row: u32) -> Result<SeriesData, StorageError> {
     let mut series = SeriesData { floats: floats_of(block, row, EVER)?, ..SeriesData::default() };
     block.labels(row, &mut series.labels)?;
     let mut cursor = Arc::clone(block).cursor();
@@ -88,7 +88,7 @@ fn series_of(block: &Arc<NativeBlock>, row: u32) -> Result<SeriesData, StorageEr
 }
 
 /// Slices of one series put together.
-fn joined(slices: &[SeriesData]) -> Vec<SeriesData> {
+pub(super) fn joined(slices: &[SeriesData]) -> Vec<SeriesData> {
     let mut all: Vec<SeriesData> = Vec::new();
     for slice in slices {
         match all.last_mut().filter(|_| slice.is_continuation) {
@@ -104,12 +104,12 @@ fn joined(slices: &[SeriesData]) -> Vec<SeriesData> {
     all
 }
 
-fn exemplar_bits(exemplar: &StoredExemplar) -> (i64, u64, String) {
+pub(super) fn exemplar_bits(exemplar: &StoredExemplar) -> (i64, u64, String) {
     (exemplar.timestamp_ms, exemplar.value.to_bits(), exemplar.labels.to_string())
 }
 
 #[track_caller]
-fn assert_same(found: &SeriesData, want: &SeriesData) {
+pub(super) fn assert_same(found: &SeriesData, want: &SeriesData) {
     assert_eq!(found.labels, want.labels);
     assert_eq!(found.floats, want.floats, "{}", want.labels);
     assert_eq!(found.histograms, want.histograms);
@@ -149,7 +149,7 @@ fn assert_holds(block: &Arc<NativeBlock>, slices: &[SeriesData]) {
 // --- Generated series ------------------------------------------------------------------------------------------------
 
 /// Values that a codec could get wrong.
-const BITS: [u64; 8] = [
+pub(super) const BITS: [u64; 8] = [
     STALE_NAN_BITS,
     0x8000_0000_0000_0000,
     0x7ff8_0000_0000_0001,
@@ -160,7 +160,7 @@ const BITS: [u64; 8] = [
     0x3fb9_9999_9999_999a,
 ];
 
-fn histogram(count: u64) -> Histogram {
+pub(super) fn histogram(count: u64) -> Histogram {
     Histogram {
         positive_spans: vec![Span { offset: 1, length: 2 }],
         counts: HistogramCounts::Integer(Counts {
