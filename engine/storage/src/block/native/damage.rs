@@ -9,6 +9,7 @@ use metricsstore_vfs::sim::{Fault, SimFiles};
 
 use super::tests::{BITS, DIR, HOUR_MS, assert_same, histogram, joined, new_block, open, series_of, write};
 use super::{END_MAGIC, FOOTER_BYTES, HEADER_BYTES, NativeBlock, NativeWriter, page_crc};
+use crate::block::page_cache::PageCache;
 use crate::block::{Block, BlockSink, NewBlock, SeriesData, Ulid};
 use crate::{StorageError, StoredExemplar};
 
@@ -326,7 +327,8 @@ fn the_directory_is_counted_while_the_block_is_open() {
     let files: Arc<dyn Files> = Arc::new(SimFiles::new(1));
     write(&files, new_block(2, false), &small()).unwrap();
     let budget = Budget::unlimited();
-    let block = NativeBlock::open(&files, Path::new(DIR), new_block(2, false).ulid, &budget).unwrap();
+    let pages = Arc::new(PageCache::new(&budget));
+    let block = NativeBlock::open(&files, Path::new(DIR), new_block(2, false).ulid, &pages).unwrap();
     assert!((200..4096).contains(&budget.part(Part::Segments)));
     drop(block);
     assert_eq!(budget.part(Part::Segments), 0);

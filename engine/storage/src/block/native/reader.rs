@@ -7,7 +7,6 @@ use hashbrown::HashMap;
 use metricsstore_budget::{Budget, Part};
 use metricsstore_model::{LabelBuf, Matcher};
 use metricsstore_vfs::{File, Files};
-use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
 use super::cursor::NativeCursor;
@@ -19,7 +18,7 @@ use super::{END_MAGIC, FOOTER_BYTES, HEADER_BYTES, MAGIC, MAX_PAGE_BYTES, VERSIO
 use crate::StorageError;
 use crate::block::page_cache::PageCache;
 use crate::block::{Block, BlockCursor, BlockMeta, Ulid};
-use crate::bytes::Cursor;
+use crate::bytes::{Cursor, put_varint};
 use crate::kinds::Kind;
 
 /// An open block. Its file may be removed while it is read.
@@ -28,20 +27,25 @@ pub(crate) struct NativeBlock {
     pub(super) source: PageSource,
     budget: Budget,
     counted: u64,
-    texts: Mutex<Texts>,
 }
 
-/// Texts of sets of labels that were asked for last: neighbouring rows share them.
-#[derive(Default)]
-struct Texts {
-    sets: HashMap<u32, Arc<LabelBuf>>,
-    bytes: usize,
-}
+/// Under this and its number the text of a set of labels stands in the page cache: no page has such an offset.
+const TEXT: u64 = 1 << 63;
 
-/// Bytes of texts that are kept.
-const TEXTS_BYTES: usize = 256 << 10;
-/// What a pair takes beside its text, about.
-const PAIR_BYTES: usize = 16;
+/// Pairs of the text of a set: each is the length of its name, the name, the length of its value, the value.
+struct Pairs<'t>(Cursor<'t>);
+
+impl<'t> Iterator for Pairs<'t> {
+    type Item = (&'t str, &'t str);
+
+    fn next(&mut self) -> Option<(&'t str, &'t str)> {
+        let mut text = || {
+            let length = self.0.varint_u32()? as usize;
+            str::from_utf8(self.0.take(length)?).ok()
+        };
+        Some((text()?, text()?))
+    }
+}
 
 impl NativeBlock {
     /// Opens the block of this name in a directory of native blocks.
@@ -61,7 +65,7 @@ impl NativeBlock {
         let budget = pages.budget().clone();
         budget.add(Part::Segments, counted);
         let source = PageSource { file, path, ulid, end, pages: pages.open() };
-        Ok(NativeBlock { directory, source, budget, counted, texts: Mutex::default() })
+        Ok(NativeBlock { directory, source, budget, counted })
     }
 
     /// Rows of a page.
@@ -102,30 +106,28 @@ impl NativeBlock {
         Ok(found)
     }
 
-    /// The labels of a set, sorted.
-    fn text(&self, set: u32) -> Result<Arc<LabelBuf>, StorageError> {
-        if let Some(text) = self.texts.lock().sets.get(&set) {
-            return Ok(Arc::clone(text));
-        }
+    /// The labels of a set, sorted, as [`Pairs`]: neighbouring rows share them.
+    fn text(&self, set: u32) -> Result<Arc<[u8]>, StorageError> {
+        self.source.pages.page(TEXT | u64::from(set), || self.read_text(set))
+    }
+
+    fn read_text(&self, set: u32) -> Result<Arc<[u8]>, StorageError> {
         let Directory { sets, dictionary, .. } = &self.directory;
-        let (mut labels, mut key, mut bytes) = (LabelBuf::new(), Vec::new(), 0);
+        let (mut labels, mut key) = (LabelBuf::new(), Vec::new());
         for pair in sets.set(set, &self.source)?.pairs {
             dictionary.key(pair, &mut key, &self.source)?;
             let Some((name, value)) = dictionary::split(&key) else {
                 return Err(self.source.damaged(self.source.end, "a label pair is not text"));
             };
             labels.push(name, value);
-            bytes += key.len() + PAIR_BYTES;
         }
         labels.sort();
-        let labels = Arc::new(labels);
-        let mut texts = self.texts.lock();
-        if texts.bytes + bytes > TEXTS_BYTES {
-            *texts = Texts::default();
+        let mut text = Vec::new();
+        for part in labels.iter().flat_map(|(name, value)| [name, value]) {
+            put_varint(&mut text, part.len() as u64);
+            text.extend_from_slice(part.as_bytes());
         }
-        texts.bytes += bytes;
-        texts.sets.insert(set, Arc::clone(&labels));
-        Ok(labels)
+        Ok(text.into())
     }
 }
 
@@ -148,7 +150,8 @@ impl Block for NativeBlock {
         labels.clear();
         let sets = self.sets_of(row)?;
         let (place, rest) = (self.text(sets.place)?, self.text(sets.rest)?);
-        let (mut place, mut rest) = (place.iter().peekable(), rest.iter().peekable());
+        let (mut place, mut rest) =
+            (Pairs(Cursor::new(&place)).peekable(), Pairs(Cursor::new(&rest)).peekable());
         loop {
             let next = match (place.peek(), rest.peek()) {
                 (Some(a), Some(b)) if a < b => place.next(),
