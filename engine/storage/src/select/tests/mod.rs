@@ -20,7 +20,9 @@ use metricsstore_vfs::sim::{SimClock, SimFiles};
 use plain::{Contents, PlainBlock, Samples, histogram_of};
 use random::Random;
 
+use crate::block::{Format, NewBlock, SeriesData, Ulid};
 use crate::compaction::tombstones::BlockTombstones;
+use crate::manifest::NamedBlock;
 use crate::view::{LiveBlock, View};
 use crate::{Maintenance, Progress, Store, StoreOptions};
 
@@ -140,7 +142,7 @@ type Deleted = BTreeMap<u32, Vec<(i64, i64)>>;
 struct World {
     store: Arc<Store>,
     live: Contents,
-    blocks: Vec<(Contents, Deleted)>,
+    blocks: Vec<(Contents, Deleted, Arc<LiveBlock>)>,
 }
 
 impl World {
@@ -159,33 +161,28 @@ impl World {
             store.delete(&[matchers(&mut random)], start_ms, end_ms).unwrap();
         }
         let (live, _) = read(&store, &[], i64::MIN, i64::MAX);
-        let blocks = (0..random.below(5)).map(|_| {
-            let contents = contents(&population, &mut random);
-            let mut tombstones = BTreeMap::new();
+        let mut blocks = Vec::new();
+        for number in 0..random.below(5) {
+            let mut contents = contents(&population, &mut random);
+            let mut tombstones = Deleted::new();
             for row in 0..contents.len() as u32 {
                 if random.one_in(8) {
                     tombstones.insert(row, vec![range(&mut random)]);
                 }
             }
-            (contents, tombstones)
-        });
-        let mut blocks: Vec<_> = blocks.collect();
-        blocks.retain(|(contents, _)| !contents.is_empty());
-        let shown = (0..).zip(&blocks).map(|(number, (contents, by_row))| {
-            let block = Arc::new(PlainBlock::new(number, contents, &mut random));
-            let tombstones = Arc::new(BlockTombstones { by_row: by_row.clone() });
-            Arc::new(LiveBlock { block, tombstones })
-        });
-        show(&store, shown.collect());
+            if !contents.is_empty() {
+                let live = block(&store, number, &mut contents, &tombstones, &mut random);
+                blocks.push((contents, tombstones, live));
+            }
+        }
+        show(&store, blocks.iter().map(|(_, _, live)| Arc::clone(live)).collect());
         World { store, live, blocks }
     }
 
-    /// Blocks that have samples in a range, by their contents.
-    fn overlapping(&self, start_ms: i64, end_ms: i64) -> impl Iterator<Item = &(Contents, Deleted)> {
-        self.blocks.iter().filter(move |(contents, _)| {
-            let times = || contents.values().flat_map(Samples::times);
-            times().min().unwrap() <= end_ms && times().max().unwrap() >= start_ms
-        })
+    /// What the blocks that overlap a range hold.
+    fn overlapping(&self, start_ms: i64, end_ms: i64) -> impl Iterator<Item = &Contents> {
+        let overlap = self.blocks.iter().filter(move |(_, _, live)| live.overlaps(start_ms, end_ms));
+        overlap.map(|(contents, _, _)| contents)
     }
 
     /// What a select must give: of each time the sample of the first part that has one.
@@ -194,7 +191,7 @@ impl World {
         let nothing = BTreeMap::new();
         let live = (&self.live, &nothing);
         for (contents, deleted) in
-            self.blocks.iter().map(|(contents, deleted)| (contents, deleted)).chain([live])
+            self.blocks.iter().map(|(contents, deleted, _)| (contents, deleted)).chain([live])
         {
             for (row, (labels, samples)) in (0..).zip(contents) {
                 let deleted = deleted.get(&row).map_or(&[][..], Vec::as_slice);
@@ -217,6 +214,57 @@ impl World {
         expected.retain(|labels, samples| !samples.is_empty() && passes(labels, matchers));
         expected
     }
+}
+
+/// A block of any kind. Prometheus' blocks keep no start timestamps.
+fn block(
+    store: &Store,
+    number: u64,
+    contents: &mut Contents,
+    by_row: &Deleted,
+    random: &mut Random,
+) -> Arc<LiveBlock> {
+    let tombstones = Arc::new(BlockTombstones { by_row: by_row.clone() });
+    let (format, is_cold) = match random.below(4) {
+        0 => {
+            let block = Arc::new(PlainBlock::new(number, contents, random));
+            return Arc::new(LiveBlock { block, tombstones });
+        }
+        1 => (Format::Native, false),
+        2 => (Format::Native, true),
+        _ => (Format::Prometheus, false),
+    };
+    if format == Format::Prometheus {
+        for samples in contents.values_mut() {
+            samples.starts.clear();
+        }
+    }
+    let ulid = Ulid::new(NOW_MS, u128::from(number));
+    let new = NewBlock {
+        ulid,
+        start_ms: NOW_MS - SPAN_MS,
+        end_ms: NOW_MS + 1,
+        level: 1,
+        sources: vec![ulid],
+        parents: Vec::new(),
+        is_late: false,
+        is_cold,
+    };
+    let mut sink = store.blocks.create(format, new).unwrap();
+    for (labels, samples) in &*contents {
+        let histograms = samples.histograms.iter().map(|(&time, &bits)| (time, histogram_of(bits)));
+        let data = SeriesData {
+            labels: labels.clone(),
+            floats: samples.floats.iter().map(|(&time, &bits)| (time, bits)).collect(),
+            histograms: histograms.collect(),
+            starts: samples.starts.iter().map(|(&time, &start)| (time, start)).collect(),
+            ..SeriesData::default()
+        };
+        sink.add(&data).unwrap();
+    }
+    sink.finish().unwrap();
+    let LiveBlock { block, .. } = store.blocks.open(NamedBlock { ulid, format }, &store.counters).unwrap();
+    Arc::new(LiveBlock { block, tombstones })
 }
 
 fn passes(labels: &LabelBuf, matchers: &[Matcher]) -> bool {
@@ -324,7 +372,7 @@ fn labels_are_those_of_identity_and_of_the_blocks_that_overlap() {
             let passes = |labels: &&LabelBuf| {
                 any_of.is_empty() || any_of.iter().any(|matchers| passes(labels, matchers))
             };
-            let blocks = world.overlapping(start_ms, end_ms).flat_map(|(contents, _)| contents.keys());
+            let blocks = world.overlapping(start_ms, end_ms).flat_map(BTreeMap::keys);
             let in_blocks: BTreeSet<LabelBuf> = blocks.filter(passes).cloned().collect();
             // Head and segments say which of their series may have samples, which is tested where they are.
             show_none(
@@ -408,6 +456,9 @@ fn a_select_goes_on_with_what_it_saw_when_blocks_take_the_place_of_others() {
         let selection = Selection { matchers: &[], start_ms: i64::MIN, end_ms: i64::MAX };
         let mut batches = world.store.select(&selection, &Grant::unlimited()).unwrap();
         show(&world.store, Vec::new());
+        for (_, _, live) in &world.blocks {
+            world.store.blocks.remove(live.name()).unwrap();
+        }
         // What comes after the snapshot, to every series of the head and to new ones.
         let mut later = world.live.clone();
         later.insert(LabelBuf::from_pairs([("job", "new")]), Samples::default());
