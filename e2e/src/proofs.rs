@@ -45,7 +45,7 @@ pub fn miri_if_installed() -> Result<()> {
 }
 
 /// The formats that are fuzzed, each a program.
-const FUZZED: [&str; 6] = ["log", "segment", "manifest", "identity", "chunk", "import"];
+const FUZZED: [&str; 7] = ["log", "segment", "manifest", "identity", "chunk", "import", "cold"];
 
 /// Instrumentation for the fuzzer's guidance, without sanitizers: the store has no `unsafe`, and so this needs no other
 /// compiler.
@@ -97,6 +97,7 @@ fn golden(format: &str) -> PathBuf {
         "log" => "wal",
         "segment" => "segments",
         "identity" => "identity",
+        "cold" => return places::in_workspace("engine/codec/tests/data"),
         _ => "",
     };
     places::in_workspace("engine/storage/tests/golden/v1").join(below)
