@@ -72,9 +72,9 @@ const CHANGES: [Change; 12] = [
     },
     Change {
         name: "expire a segment by its oldest sample",
-        file: "storage/src/maintain.rs",
-        find: "segment.max_ms < from_ms ||",
-        replace: "segment.min_ms < from_ms ||",
+        file: "storage/src/retention.rs",
+        find: "Candidate::Segment(segment) => segment.max_ms,",
+        replace: "Candidate::Segment(segment) => segment.min_ms,",
         proof: MODEL,
     },
     Change {
@@ -105,6 +105,23 @@ const CHANGES: [Change; 12] = [
         find: "            self.batch.push(place, kind, body);",
         replace: "            if kind == record::ROWS {\n                self.batch.push(place, kind, body);\n            }",
         proof: Proof { target: "late", test: "replay_puts_late_samples_where_they_were" },
+    },
+    Change {
+        name: "forget what a segment has after a cut",
+        file: "storage/src/cut.rs",
+        find: "Some(left) if left.next_ms == i64::MAX => gone.push(Arc::clone(segment)),",
+        replace: "Some(left) if left.next_ms >= end_ms => gone.push(Arc::clone(segment)),",
+        proof: MODEL,
+    },
+    Change {
+        name: "remove the segments of a cut before the manifest names the block",
+        file: "storage/src/cut.rs",
+        find: "        sort_blocks(&mut blocks);\n        self.commit_view(",
+        replace: "        sort_blocks(&mut blocks);\n        self.remove_segments(upkeep, &gone);\n        self.commit_view(",
+        proof: Proof {
+            target: "blocks",
+            test: "a_crash_at_any_call_of_a_cut_loses_nothing_and_the_cut_is_made_up_for",
+        },
     },
     Change {
         name: "judge by the first sealed sample instead of the last",

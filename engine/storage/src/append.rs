@@ -128,10 +128,13 @@ impl Store {
                 }
             }
         }
-        let limits = self.limits();
+        let mut limits = self.limits();
         scratch.duplicates.clear();
         let view = self.view.load();
-        let mut taken = Taken::new(&view, self.layout);
+        let metas = view.blocks.iter().map(|live| live.block.meta());
+        let in_blocks = metas.filter(|meta| meta.min_ms <= limits.max_ms).map(|meta| meta.max_ms).max();
+        limits.in_blocks_ms = in_blocks.unwrap_or(i64::MIN);
+        let mut taken = Taken::new(&view, self.layout, &self.identity);
         while shards != 0 {
             let shard = shards.trailing_zeros() as usize;
             shards &= shards - 1;
@@ -161,6 +164,7 @@ impl Store {
                 .max(retained_ms),
             late_ms: (window_ms > 0).then(|| behind(window_ms)),
             max_ms: now_ms.saturating_add(FUTURE_MS),
+            in_blocks_ms: i64::MIN,
         }
     }
 
@@ -199,7 +203,11 @@ impl Store {
             {
                 let (timestamp_ms, bits) = (sample.timestamp_ms, sample.value.to_bits());
                 let sample = LogSample { series: id.0, timestamp_ms, bits };
-                let written = match data.append(local, timestamp_ms, bits, limits) {
+                let judgement = match taken.judge_by_blocks(sample, limits) {
+                    Some(judgement) => judgement,
+                    None => data.append(local, timestamp_ms, bits, limits),
+                };
+                let written = match judgement {
                     Judgement::Written => Ok(Some(&mut *rows)),
                     Judgement::Duplicate => Ok(None),
                     Judgement::Refused(refusal) => Err(refusal),

@@ -84,7 +84,7 @@ impl Store {
         let histograms = &batch.extras.histograms;
         let entries = (0u32..).zip(histograms);
         let entries = entries.filter_map(|(index, sample)| Some((series_of(rows, sample.row)?, index)));
-        let mut taken = Taken::new(view, self.layout);
+        let mut taken = Taken::new(view, self.layout, &self.identity);
         let mut duplicates = Vec::new();
         for shard in self.by_shard(entries).chunk_by(|a, b| a.0 == b.0) {
             let mut record = HistogramsWriter::default();
@@ -151,7 +151,11 @@ impl Store {
     ) -> Result<Option<LogHistogram>, Refusal> {
         entry.histogram.validate()?;
         let (local, time) = (self.layout.local(entry.series), entry.timestamp_ms);
-        let is_last = match data.append_histogram(local, time, &entry.histogram, limits) {
+        let judgement = match taken.judge_histogram_by_blocks(&entry, limits) {
+            Some(judgement) => judgement,
+            None => data.append_histogram(local, time, &entry.histogram, limits),
+        };
+        let is_last = match judgement {
             Judgement::Written => return Ok(Some(entry)),
             Judgement::Duplicate => return Ok(None),
             Judgement::Refused(refusal) => return Err(refusal),
@@ -317,10 +321,11 @@ impl Store {
         self.log_body(record::METADATA, body)
     }
 
-    /// No sample is older, whatever retention hides of them; `i64::MAX` where there is none.
+    /// No sample in segments and in memory is older, whatever retention hides of them and whatever is read from blocks by
+    /// now; `i64::MAX` where there is none.
     fn oldest_ms(&self) -> i64 {
         let view = self.view.load();
-        let sealed = view.segments.iter().map(|segment| segment.min_ms);
+        let sealed = view.segments.iter().map(|segment| segment.first_ms());
         let epochs = view.frozen.iter().chain(&view.open);
         sealed.chain(epochs.map(|epoch| epoch.data.lock().min_ms)).min().unwrap_or(i64::MAX)
     }

@@ -18,19 +18,29 @@ const FAN_IN: usize = 4;
 const MAX_SEGMENTS: usize = 12;
 /// A merged segment is not made longer than this.
 const MAX_OUTPUT_BYTES: u64 = 2 << 30;
-/// Merged segments span at most a tenth of retention, late samples aside, but may always span so much, or a quarter of
-/// retention if that is less: what they hold of ended series is kept until all of it has expired.
-const MIN_SPAN_MS: i64 = 2 * 3_600_000;
+/// Where segments are too many because none is cut, merged ones span at most a tenth of retention, late samples aside, but
+/// may always span a block's time, or a quarter of retention if that is less: what they hold of ended series is kept until
+/// all of it has expired.
+const LONG_SHARE: i64 = 10;
+const SHORT_SHARE: i64 = 4;
 /// Output streams that are found again for further series, and how many of their timestamps are held at once.
 const KNOWN_STREAMS: usize = 16 << 10;
 const HELD_TIMES: usize = 512 << 10;
 /// After so many series other work gets its turn.
 const TURN_SERIES: usize = 512;
 
-/// Neighbours to merge: the cheapest of those that are alike in size and together not too long for retention.
-pub(crate) fn choose(segments: &[Arc<Segment>], retention_ms: i64) -> Option<Range<usize>> {
-    let max_span_ms =
-        if retention_ms < 0 { i64::MAX } else { (retention_ms / 10).max(MIN_SPAN_MS.min(retention_ms / 4)) };
+/// Neighbours to merge: the cheapest of those that are alike in size, are cut at the same time, and are together not too
+/// long for retention.
+pub(crate) fn choose(
+    segments: &[Arc<Segment>],
+    retention_ms: i64,
+    block_duration_ms: i64,
+) -> Option<Range<usize>> {
+    let max_span_ms = match retention_ms {
+        ..0 => i64::MAX,
+        _ => (retention_ms / LONG_SHARE).max(block_duration_ms.min(retention_ms / SHORT_SHARE)),
+    };
+    let range_of = |segment: &Segment| segment.max_ms.div_euclid(block_duration_ms.max(1));
     let fits = |range: &Range<usize>| {
         let part = &segments[range.clone()];
         let min = part.iter().map(|segment| segment.min_ms).min().unwrap_or(0);
@@ -38,6 +48,10 @@ pub(crate) fn choose(segments: &[Arc<Segment>], retention_ms: i64) -> Option<Ran
         // What lies before the end of the segment before came late, and is few.
         let before = range.start.checked_sub(1).map_or(i64::MIN, |before| segments[before].max_ms);
         max.saturating_sub(min.max(before)) <= max_span_ms && bytes_of(part) <= MAX_OUTPUT_BYTES
+    };
+    let together = |range: &Range<usize>| {
+        let part = &segments[range.clone()];
+        part.iter().all(|segment| range_of(segment) == range_of(&part[0]))
     };
     let alike = |range: &Range<usize>| {
         let part = &segments[range.clone()];
@@ -49,7 +63,7 @@ pub(crate) fn choose(segments: &[Arc<Segment>], retention_ms: i64) -> Option<Ran
     };
     let cheapest = |range: &Range<usize>| bytes_of(&segments[range.clone()]);
     windows(FAN_IN)
-        .filter(alike)
+        .filter(|range| together(range) && alike(range))
         .min_by_key(cheapest)
         .or_else(|| is_crowded(segments).then(|| windows(2).min_by_key(cheapest)).flatten())
 }
@@ -71,7 +85,7 @@ pub(crate) fn merge(
     inputs: &[Arc<Segment>],
     turn: impl FnMut() -> Result<(), StorageError>,
 ) -> Result<(), StorageError> {
-    let series = inputs.iter().fold(RoaringBitmap::new(), |all, segment| all | &segment.series);
+    let series = inputs.iter().fold(RoaringBitmap::new(), |all, segment| all | &*segment.series);
     merge_series(store, number, inputs, &series, turn)
 }
 
@@ -82,7 +96,7 @@ pub(crate) fn rewrite_without(
     segment: &Arc<Segment>,
     without: &RoaringBitmap,
 ) -> Result<(), StorageError> {
-    let series = &segment.series - without;
+    let series = &*segment.series - without;
     merge_series(store, number, std::slice::from_ref(segment), &series, || Ok(()))
 }
 

@@ -12,6 +12,8 @@ pub(crate) struct Counters {
     pub(crate) series_created: AtomicU64,
     pub(crate) series_removed: AtomicU64,
     pub(crate) seals: AtomicU64,
+    /// Blocks that were cut.
+    pub(crate) cuts: AtomicU64,
     pub(crate) merges: AtomicU64,
     pub(crate) compactions: AtomicU64,
     pub(crate) compactions_failed: AtomicU64,

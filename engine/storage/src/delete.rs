@@ -116,6 +116,6 @@ fn newest_ms_of(view: &View, layout: Layout, series: SeriesId) -> Option<i64> {
     let open = &view.open[layout.shard_of(series.0)];
     let remembered = open.data.lock().newest_ms_of(layout.local(series.0));
     let frozen = view.frozen.get(layout.shard_of(series.0)).map(|epoch| epoch.data.lock().max_ms);
-    let sealed = view.segments.iter().filter(|segment| segment.series.contains(series.0));
+    let sealed = view.segments.iter().filter(|segment| segment.all_series.contains(series.0));
     remembered.or_else(|| sealed.map(|segment| segment.max_ms).chain(frozen).max())
 }

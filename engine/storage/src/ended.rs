@@ -80,7 +80,7 @@ impl Store {
     fn live_series(&self, view: &View) -> RoaringBitmap {
         let mut live = RoaringBitmap::new();
         for segment in &view.segments {
-            live |= &segment.series;
+            live |= &*segment.all_series;
         }
         for (shard, epoch) in view.open.iter().enumerate() {
             live.extend(epoch.data.lock().locals().map(|local| self.layout.global(shard, local)));

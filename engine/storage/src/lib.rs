@@ -1,7 +1,7 @@
 //! The TSDB: appends [`metricsstore_model::Batch`]es durably, keeps them within a memory budget, answers selects.
 //!
 //! A sample's way: identity (labels to series) -> log (durable) -> head column (in memory) -> segment (sealed, on
-//! disk) -> merged segment -> removed by retention. Synchronous and deterministic on the simulated files and clock.
+//! disk) -> merged segment -> block -> longer block -> removed by retention. Synchronous and deterministic on the simulated files and clock.
 //!
 //! | module | owns |
 //! |---|---|
@@ -18,7 +18,8 @@
 //! | `exemplars`, `families` | exemplars in a circular buffer, metadata; kept by the log alone, which carries them over |
 //! | `delete`, `tombstones` | samples that were deleted, masked wherever they are read |
 //! | `view`, `select` | what a reader sees at one moment, and the merged stream of it |
-//! | `seal`, `compact`, `ended`, `maintain` | background work: head to segment, segments to fewer, ended series, retention |
+//! | `seal`, `compact`, `cut`, `ended`, `retention`, `maintain` | background work: head to segment, segments to fewer, segments to blocks, ended series, what goes |
+//! | `usage` | what everything on disk takes |
 //! | `open`, `recover`, `replay`, `quarantine` | start: load, replay; damaged files are set aside, never deleted |
 //! | `snapshot` | directories of hard links that open as data directories |
 //! | `tools` | what command-line tools see of a store |
@@ -44,6 +45,7 @@ mod compact;
 #[allow(dead_code, reason = "blocks are landed one part after the other")]
 mod compaction;
 mod counters;
+mod cut;
 mod delete;
 mod disk;
 mod ended;
@@ -67,6 +69,7 @@ mod options;
 mod quarantine;
 mod recover;
 mod replay;
+mod retention;
 mod seal;
 mod segment;
 mod select;
@@ -78,6 +81,7 @@ mod sync;
 mod taken;
 mod tombstones;
 mod tools;
+mod usage;
 #[allow(dead_code, reason = "blocks are landed one part after the other")]
 mod view;
 mod wal;

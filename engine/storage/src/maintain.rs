@@ -1,4 +1,4 @@
-//! Background work, all of it under one lock: seal, expire, merge, tidy up.
+//! Background work, all of it under one lock: expire, seal, cut, merge, tidy up.
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +8,11 @@ use crate::append::Scratch;
 use crate::compact;
 use crate::ended::RemovalMark;
 use crate::manifest::{Manifest, NamedBlock};
+use crate::retention::Believed;
 use crate::segment::Segment;
 use crate::store::{Places, Store};
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::usage::Usage;
 use crate::view::{LiveBlock, View, sort_blocks};
 use crate::wal::Cut;
 use crate::{DiskLevel, Maintenance, StorageError, identity_files, shutdown};
@@ -55,9 +57,16 @@ pub(crate) struct Upkeep {
     unnamed: Vec<u64>,
     /// Blocks that no manifest names, likewise.
     unnamed_blocks: Vec<NamedBlock>,
-    expiry: Retry,
+    /// What everything on disk takes, as it was counted last.
+    pub(crate) usage: Usage,
+    /// The wall clock as far as it is believed.
+    pub(crate) believed: Believed,
+    pub(crate) expiry: Retry,
     merging: Retry,
     pub(crate) compacting: Retry,
+    pub(crate) cutting: Retry,
+    /// Everything before was cut into blocks; unknown at first.
+    pub(crate) cut_ms: Option<i64>,
 }
 
 /// When work that failed is tried again: after a second, then after twice as long each time, up to a bound. Work that
@@ -109,10 +118,19 @@ impl Upkeep {
             log_lags: false,
             unnamed: Vec::new(),
             unnamed_blocks: Vec::new(),
+            usage: Usage::default(),
+            believed: Believed::at_start(i64::MIN, i64::MIN, now),
             expiry: Retry::default(),
             merging: Retry::default(),
             compacting: Retry::default(),
+            cutting: Retry::default(),
+            cut_ms: None,
         }
+    }
+
+    /// Whether there may be files that no manifest names, or not yet.
+    pub(crate) fn has_remains(&self) -> bool {
+        !self.unnamed.is_empty() || !self.unnamed_blocks.is_empty()
     }
 
     pub(crate) fn take_number(&mut self) -> u64 {
@@ -142,6 +160,7 @@ impl Store {
             let full = self.log.open_bytes() > LOG_FILE_BYTES;
             if full { self.next_log_file(&mut upkeep) } else { Ok(()) }
         });
+        let cut = self.cut_when_due(&mut upkeep, &mut done);
         let merged = self.merge_when_due(&mut upkeep, &mut done);
         let compacted = self.compact_when_due(&mut upkeep, &mut done);
         // What could not be removed after a seal is tried again, and an error until it is gone.
@@ -150,11 +169,11 @@ impl Store {
         self.remove_remains(&mut upkeep);
         self.serve_snapshots(&mut upkeep);
         self.watch_disk();
-        self.count_disk(&upkeep);
+        self.count_disk(&mut upkeep);
         let scratch: usize = self.scratches.lock().iter().map(Scratch::bytes).sum();
         self.budget.set(Part::Wal, scratch as u64);
         self.budget.set(Part::Annotations, self.exemplars.bytes() + self.families.bytes());
-        done.wal_removed += expired.and(sealed).and(merged).and(compacted).and(covered)?;
+        done.wal_removed += expired.and(sealed).and(cut).and(merged).and(compacted).and(covered)?;
         Ok(done)
     }
 
@@ -180,25 +199,11 @@ impl Store {
         closed
     }
 
-    fn count_disk(&self, upkeep: &Upkeep) {
-        let dir = &self.options.dir;
-        let places = [
-            Places::wal(dir),
-            Places::segments(dir),
-            Places::blocks(dir),
-            Places::identity(dir),
-            Places::quarantine(dir),
-            dir.clone(),
-        ];
+    fn count_disk(&self, upkeep: &mut Upkeep) {
+        upkeep.usage = Usage::of(&*self.files, &self.options.dir);
+        self.counters.disk_bytes.store(upkeep.usage.bytes, Relaxed);
         let held = self.snapshots.held_bytes(&upkeep.manifest);
-        let bytes = places.iter().map(|place| self.bytes_in(place)).sum::<u64>() + held;
         self.counters.snapshot_bytes.store(held, Relaxed);
-        self.counters.disk_bytes.store(bytes, Relaxed);
-    }
-
-    /// Bytes of the files in a directory; none where it cannot be listed.
-    fn bytes_in(&self, place: &std::path::Path) -> u64 {
-        self.files.list(place).map_or(0, |entries| entries.iter().map(|entry| entry.len).sum())
     }
 
     /// Writes a changed manifest, then makes it the present one.
@@ -220,8 +225,7 @@ impl Store {
     /// Removes what unfinished work of this process left behind, unless a slot of the manifest may name it.
     fn remove_remains(&self, upkeep: &mut Upkeep) {
         let dir = &self.options.dir;
-        let has_remains = !upkeep.unnamed.is_empty() || !upkeep.unnamed_blocks.is_empty();
-        if !has_remains || !upkeep.manifest.is_in(&*self.files, dir) {
+        if !upkeep.has_remains() || !upkeep.manifest.is_in(&*self.files, dir) {
             return;
         }
         upkeep.unnamed_blocks.retain(|&name| !self.remove_block(name));
@@ -257,7 +261,7 @@ impl Store {
     }
 
     /// Makes the blocks and segments of a view those of the manifest, then shows it.
-    fn commit_view(&self, upkeep: &mut Upkeep, view: View) -> Result<(), StorageError> {
+    pub(crate) fn commit_view(&self, upkeep: &mut Upkeep, view: View) -> Result<(), StorageError> {
         let (segments, blocks) = view.names();
         let manifest = Manifest { segments, blocks, ..upkeep.manifest.clone() };
         self.commit(upkeep, manifest)?;
@@ -266,7 +270,7 @@ impl Store {
     }
 
     /// Removes the files of blocks that the manifest does not name any more; what cannot be removed is tried again.
-    fn remove_blocks(&self, upkeep: &mut Upkeep, names: &[NamedBlock]) {
+    pub(crate) fn remove_blocks(&self, upkeep: &mut Upkeep, names: &[NamedBlock]) {
         for &name in names {
             if !self.remove_block(name) {
                 upkeep.unnamed_blocks.push(name);
@@ -364,37 +368,8 @@ impl Store {
         Places::segments(&self.options.dir).join(format!("{number:08}"))
     }
 
-    fn expire_when_due(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
-        let now = self.clock.monotonic();
-        if now < upkeep.expiry.not_before {
-            return Ok(());
-        }
-        let expired = self.expire(upkeep, done);
-        upkeep.expiry.note(now, expired)
-    }
-
-    /// Retention by time and by bytes: whole segments, first out of the manifest, then off the disk.
-    fn expire(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
-        let from_ms = self.retained_from_ms(self.clock.now_ms());
-        let view = self.view.load_full();
-        // What could not be removed is on its way out and still counted: nothing goes in its place.
-        let outsized = if upkeep.unnamed.is_empty() { self.outsized(&view.segments) } else { Vec::new() };
-        let (expired, kept): (Vec<_>, Vec<_>) = view
-            .segments
-            .iter()
-            .cloned()
-            .partition(|segment| segment.max_ms < from_ms || outsized.contains(&segment.number));
-        if expired.is_empty() {
-            return Ok(());
-        }
-        self.commit_view(upkeep, View { segments: kept, ..View::clone(&view) })?;
-        self.remove_segments(upkeep, &expired);
-        done.expired = expired.len() as u32;
-        Ok(())
-    }
-
     /// Removes the files of segments that the manifest does not name any more; what cannot be removed is tried again.
-    fn remove_segments(&self, upkeep: &mut Upkeep, segments: &[Arc<Segment>]) {
+    pub(crate) fn remove_segments(&self, upkeep: &mut Upkeep, segments: &[Arc<Segment>]) {
         for segment in segments {
             if !self.remove_file(&self.segment_path(segment.number)) {
                 upkeep.unnamed.push(segment.number);
@@ -402,32 +377,12 @@ impl Store {
         }
     }
 
-    /// The oldest segments, as many as must go for everything on disk to fit the bytes that are set. What is in
-    /// quarantine does not count: good samples must not go for damaged files, which nobody but the operator removes.
-    fn outsized(&self, segments: &[Arc<Segment>]) -> Vec<u64> {
-        let Some(limit) = self.ladder.disk.allowed() else { return Vec::new() };
-        let aside = self.bytes_in(&Places::quarantine(&self.options.dir));
-        let counted = self.counters.disk_bytes.load(Relaxed).saturating_sub(aside);
-        let mut excess = counted.saturating_sub(limit);
-        let mut by_age: Vec<&Arc<Segment>> = segments.iter().collect();
-        by_age.sort_by_key(|segment| segment.max_ms);
-        let mut outsized = Vec::new();
-        for segment in by_age {
-            if excess == 0 {
-                break;
-            }
-            excess = excess.saturating_sub(segment.bytes);
-            outsized.push(segment.number);
-        }
-        outsized
-    }
-
     fn merge_when_due(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
         let now = self.clock.monotonic();
         // Where memory or disk are short merging waits, but never so long that there are too many segments.
         let short = self.ladder.level() >= Level::SealEarly || self.ladder.disk.level() > DiskLevel::Normal;
         let waits = short && !compact::is_crowded(&self.view.load().segments);
-        if waits || now < upkeep.merging.not_before {
+        if waits || !upkeep.merging.is_due(now) {
             return Ok(());
         }
         let merged = self.merge(upkeep, done);
@@ -440,7 +395,10 @@ impl Store {
     fn merge(&self, upkeep: &mut Upkeep, done: &mut Maintenance) -> Result<(), StorageError> {
         let view = self.view.load_full();
         let retention_ms = self.retention_ms.load(Relaxed);
-        let Some(range) = compact::choose(&view.segments, retention_ms) else { return Ok(()) };
+        let Some(range) = compact::choose(&view.segments, retention_ms, self.options.block_duration_ms)
+        else {
+            return Ok(());
+        };
         let inputs = &view.segments[range];
         if !self.ladder.disk.has_room_for(inputs.iter().map(|segment| segment.bytes).sum()) {
             return Ok(());

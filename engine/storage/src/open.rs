@@ -105,6 +105,7 @@ pub(crate) fn open(
     }
     store.remember_sealed()?;
     store.replay(&existing, progress)?;
+    store.believe_clock();
     progress.done();
     Ok(store)
 }
@@ -172,7 +173,7 @@ fn open_segments(
     let mut segments = Vec::new();
     for &NamedSegment { number, from_ms } in &manifest.segments {
         match Segment::open(files, &place, number, budget) {
-            Ok(segment) => segments.push(Arc::new(segment.cut(from_ms, i64::MIN))),
+            Ok(segment) => segments.push(cut_segment(segment, from_ms)?),
             Err(error @ StorageError::Corrupt { .. }) => {
                 tracing::error!(%error, "a segment is damaged; it is moved to quarantine");
                 quarantine::move_aside(&**files, dir, &place.join(format!("{number:08}")), counters)?;
@@ -186,6 +187,20 @@ fn open_segments(
     }
     manifest.segments = segments.iter().map(|segment| NamedSegment::from(&**segment)).collect();
     Ok(segments)
+}
+
+/// A segment without what is read from blocks.
+fn cut_segment(segment: Segment, from_ms: i64) -> Result<Arc<Segment>, StorageError> {
+    if from_ms <= segment.min_ms {
+        return Ok(Arc::new(segment));
+    }
+    let segment = Arc::new(segment);
+    let series = match SegmentCursor::new(Arc::clone(&segment)).series_from(from_ms) {
+        // Damage shows where the segment is read.
+        Err(StorageError::Corrupt { .. }) => RoaringBitmap::clone(&segment.series),
+        series => series?,
+    };
+    Ok(Arc::new(segment.cut(from_ms, i64::MIN, series)))
 }
 
 /// Opens the live blocks, likewise.
@@ -296,7 +311,8 @@ impl Store {
         let sealed = view.segments.iter().map(|segment| segment.max_ms);
         let Some(newest_ms) = sealed.chain(in_blocks).max() else { return Ok(()) };
         self.newest_ms.store(newest_ms, Relaxed);
-        let from_ms = self.credible_newest_ms().saturating_sub(self.options.block_duration_ms / 2);
+        let credible_ms = self.credible_newest_ms();
+        let from_ms = credible_ms.saturating_sub(self.options.block_duration_ms / 2);
         self.forgotten_ms.store(from_ms, Relaxed);
         for segment in view.segments.iter().filter(|segment| segment.max_ms >= from_ms) {
             match self.remember_segment(&view, segment) {
@@ -316,12 +332,17 @@ impl Store {
         let mut cursor = SegmentCursor::new(Arc::clone(segment));
         for series in segment.series_with(Kind::Histograms) {
             let Some(column) = cursor.kind_column(Kind::Histograms, series)? else { continue };
-            let mut data = view.open[self.layout.shard_of(series)].data.lock();
-            data.remember(self.layout.local(series), column.max_ms);
+            if column.max_ms >= segment.from_ms {
+                let mut data = view.open[self.layout.shard_of(series)].data.lock();
+                data.remember(self.layout.local(series), column.max_ms);
+            }
         }
         let mut shards: Vec<_> = view.open.iter().map(|epoch| epoch.data.lock()).collect();
         cursor.last_times(|series, time| {
-            shards[self.layout.shard_of(series)].remember(self.layout.local(series), time);
+            // What was cut may have expired since.
+            if time >= segment.from_ms {
+                shards[self.layout.shard_of(series)].remember(self.layout.local(series), time);
+            }
         })
     }
 }

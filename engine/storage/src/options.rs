@@ -259,6 +259,8 @@ pub struct StoreStats {
     pub newest_snapshot_ms: Option<i64>,
     /// Seals since the start.
     pub seals: u64,
+    /// Blocks cut from segments since the start.
+    pub cuts: u64,
     /// Merges since the start.
     pub merges: u64,
     /// Compactions of blocks since the start.
@@ -291,6 +293,8 @@ pub struct StoreStats {
 pub struct Maintenance {
     /// Whether the head was sealed into a segment.
     pub sealed: bool,
+    /// Blocks that were cut from segments.
+    pub cut: u32,
     /// Segments that were merged into others.
     pub merged: u32,
     /// Blocks that were compacted.

@@ -41,8 +41,8 @@ pub(crate) struct HeadFigures {
     series: u64,
     pub(crate) samples: u64,
     pub(crate) payload_bytes: u64,
-    min_ms: i64,
-    max_ms: i64,
+    pub(crate) min_ms: i64,
+    pub(crate) max_ms: i64,
 }
 
 impl Store {

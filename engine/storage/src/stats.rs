@@ -21,6 +21,7 @@ pub(crate) fn collect(store: &Store) -> StoreStats {
         wal_syncs,
         disk_bytes: counters.disk_bytes.load(Relaxed),
         seals: counters.seals.load(Relaxed),
+        cuts: counters.cuts.load(Relaxed),
         merges: counters.merges.load(Relaxed),
         compactions: counters.compactions.load(Relaxed),
         compactions_failed: counters.compactions_failed.load(Relaxed),
@@ -40,8 +41,8 @@ pub(crate) fn collect(store: &Store) -> StoreStats {
     stats.newest_snapshot_ms = store.snapshots.newest_ms();
     stats.snapshot_bytes = counters.snapshot_bytes.load(Relaxed);
     let view = store.view.load();
-    for block in &view.blocks {
-        let meta = block.block.meta();
+    for live in &view.blocks {
+        let meta = live.block.meta();
         stats.block_count += 1;
         stats.block_bytes += meta.bytes;
         widen(&mut stats, meta.min_ms, meta.max_ms);

@@ -1,13 +1,20 @@
-//! What a series has at a timestamp outside the open epoch: in the frozen one and in segments.
+//! What a series has at a timestamp outside the open epoch: in the frozen one, in segments and in blocks.
+mod in_blocks;
+
 use std::sync::Arc;
 
+use metricsstore_model::Refusal;
 use metricsstore_model::histogram::Histogram;
 
 use crate::StorageError;
-use crate::head::Layout;
+use crate::head::{Judgement, Layout, Limits};
+use crate::identity::Identity;
 use crate::kinds::{Kind, decode_histograms};
 use crate::segment::{Segment, SegmentCursor};
 use crate::view::View;
+use crate::wal::histogram_record::LogHistogram;
+use crate::wal::record::LogSample;
+use in_blocks::InBlocks;
 
 /// Looks up samples of one series after the other; what was decoded of a series serves all its samples.
 pub(crate) struct Taken<'v> {
@@ -18,14 +25,16 @@ pub(crate) struct Taken<'v> {
     /// The series asked for last, and its samples in the segments that were looked into.
     series: Option<u32>,
     decoded: Vec<Option<Vec<(i64, u64)>>>,
+    blocks: InBlocks<'v>,
 }
 
 impl<'v> Taken<'v> {
-    pub(crate) fn new(view: &'v View, layout: Layout) -> Taken<'v> {
-        Taken { view, layout, cursors: Vec::new(), series: None, decoded: Vec::new() }
+    pub(crate) fn new(view: &'v View, layout: Layout, identity: &'v Identity) -> Taken<'v> {
+        let blocks = InBlocks::new(&view.blocks, identity);
+        Taken { view, layout, cursors: Vec::new(), series: None, decoded: Vec::new(), blocks }
     }
 
-    /// The bits of a series' sample at this time. An error says that a segment which may have it cannot be read.
+    /// The bits of a series' sample at this time. An error says that what may have it cannot be read.
     pub(crate) fn value_at(&mut self, series: u32, timestamp_ms: i64) -> Result<Option<u64>, StorageError> {
         if let Some(epoch) = self.view.frozen.get(self.layout.shard_of(series)) {
             let value = epoch.data.lock().value_at(self.layout.local(series), timestamp_ms);
@@ -48,7 +57,7 @@ impl<'v> Taken<'v> {
                 return Ok(Some(samples[found].1));
             }
         }
-        Ok(None)
+        self.blocks.value_at(series, timestamp_ms)
     }
 
     /// The histogram of a series at this time, likewise.
@@ -84,7 +93,36 @@ impl<'v> Taken<'v> {
                 return Ok(found);
             }
         }
-        Ok(None)
+        self.blocks.histogram_at(series, timestamp_ms)
+    }
+
+    /// What blocks say of a sample in order: nothing, unless a clock ran ahead, so that samples as young as this one were
+    /// cut and their series may be forgotten.
+    pub(crate) fn judge_by_blocks(&mut self, sample: LogSample, limits: Limits) -> Option<Judgement> {
+        if !limits.may_be_in_blocks(sample.timestamp_ms) {
+            return None;
+        }
+        match self.blocks.value_at(sample.series, sample.timestamp_ms) {
+            Ok(None) => None,
+            Ok(Some(bits)) if bits == sample.bits => Some(Judgement::Duplicate),
+            _ => Some(Judgement::Refused(Refusal::DuplicateTimestamp)),
+        }
+    }
+
+    /// The same of a histogram.
+    pub(crate) fn judge_histogram_by_blocks(
+        &mut self,
+        entry: &LogHistogram,
+        limits: Limits,
+    ) -> Option<Judgement> {
+        if !limits.may_be_in_blocks(entry.timestamp_ms) {
+            return None;
+        }
+        match self.blocks.histogram_at(entry.series, entry.timestamp_ms) {
+            Ok(None) => None,
+            Ok(Some(histogram)) if histogram == entry.histogram => Some(Judgement::Duplicate),
+            _ => Some(Judgement::Refused(Refusal::DuplicateTimestamp)),
+        }
     }
 
     /// A series' samples in one segment, ascending.

@@ -30,6 +30,10 @@ pub struct DirEntry {
     pub is_dir: bool,
     /// Length in bytes; 0 for a directory.
     pub len: u64,
+    /// Names that the file has, this one included; hard links make more than one. 1 for a directory.
+    pub links: u64,
+    /// The same for all names of one file, and for no other file of the file system.
+    pub id: u64,
 }
 
 /// Size and free space of the file system that holds a path, in bytes.

@@ -1,7 +1,7 @@
 //! The operating system's files and clock.
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,6 +105,8 @@ impl Files for RealFiles {
                 name: entry.file_name().to_string_lossy().into_owned(),
                 is_dir: metadata.is_dir(),
                 len: if metadata.is_dir() { 0 } else { metadata.len() },
+                links: if metadata.is_dir() { 1 } else { metadata.nlink() },
+                id: metadata.ino(),
             });
         }
         entries.sort();

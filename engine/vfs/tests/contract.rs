@@ -80,10 +80,19 @@ fn names_are_listed_in_order_renamed_linked_and_removed() {
         assert_eq!(files.read(&dir.join("d/link"), 9).unwrap(), b"b");
         files.create(&dir.join("c")).unwrap();
         files.sync_dir(dir).unwrap();
-        let entry = |name: &str, is_dir| DirEntry { name: name.to_owned(), is_dir, len: 0 };
-        assert_eq!(files.list(dir).unwrap(), [entry("c", false), entry("d", true)]);
+        files.hard_link(&dir.join("d/link"), &dir.join("e")).unwrap();
+        let describe = |entry: DirEntry| (entry.name, entry.is_dir, entry.len, entry.links);
+        let listed = || files.list(dir).unwrap().into_iter().map(describe).collect::<Vec<_>>();
+        let entry = |name: &str, is_dir, len, links| (name.to_owned(), is_dir, len, links);
+        let (c, e) = (entry("c", false, 0, 1), entry("e", false, 1, 2));
+        assert_eq!(listed(), [c.clone(), entry("d", true, 0, 1), e]);
+        let id = |place: &Path, name: &str| {
+            files.list(place).unwrap().into_iter().find(|entry| entry.name == name).map(|entry| entry.id)
+        };
+        assert_eq!(id(dir, "e"), id(&dir.join("d"), "link"));
+        assert_ne!(id(dir, "e"), id(dir, "c"));
         files.remove_dir_all(&dir.join("d")).unwrap();
-        assert_eq!(files.list(dir).unwrap(), [entry("c", false)]);
+        assert_eq!(listed(), [c, entry("e", false, 1, 1)]);
     });
 }
 

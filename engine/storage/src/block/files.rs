@@ -50,8 +50,8 @@ pub(crate) struct BlockFiles {
     pub(crate) budget: Budget,
     /// What the readers of all blocks keep of them.
     pub(crate) pages: Arc<PageCache>,
-    /// Make names of blocks unpredictable.
-    seeds: [DefaultHashBuilder; 2],
+    /// Keeps names of blocks apart from those of other processes.
+    seed: DefaultHashBuilder,
 }
 
 /// What a name in `blocks` stands for.
@@ -85,14 +85,15 @@ impl BlockFiles {
             dir: dir.to_owned(),
             budget: budget.clone(),
             pages: Arc::new(PageCache::new(budget)),
-            seeds: [DefaultHashBuilder::default(), DefaultHashBuilder::default()],
+            seed: DefaultHashBuilder::default(),
         }
     }
 
-    /// A name for a block that is made now; `number` is never the same twice in one process.
+    /// A name for a block that is made now; `number` counts them: those of one moment are told apart by it, and the later
+    /// one is the greater.
     pub(crate) fn new_ulid(&self, now_ms: i64, number: u64) -> Ulid {
-        let [high, low] = [&self.seeds[0], &self.seeds[1]].map(|seed| u128::from(seed.hash_one(number)));
-        Ulid::new(now_ms, high << 64 | low)
+        let random = u128::from(self.seed.hash_one(number));
+        Ulid::new(now_ms, u128::from(number & 0xffff) << 64 | random)
     }
 
     /// The file or the directory of a block.

@@ -107,6 +107,19 @@ pub(crate) trait Block: Send + Sync {
     /// Rows of the series that pass all matchers.
     fn rows(&self, matchers: &[Matcher]) -> Result<RoaringBitmap, StorageError>;
 
+    /// The row of the series with exactly these labels.
+    fn row_of(&self, labels: &LabelBuf) -> Result<Option<u32>, StorageError> {
+        let matchers: Vec<Matcher> = labels.iter().map(|(name, value)| Matcher::equal(name, value)).collect();
+        // Others may have more labels beside these.
+        let wanted = series::fingerprint(labels);
+        for row in self.rows(&matchers)? {
+            if self.fingerprint(row)? == wanted {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
     /// The labels of a row: cleared, filled, sorted.
     fn labels(&self, row: u32, labels: &mut LabelBuf) -> Result<(), StorageError>;
 

@@ -39,12 +39,24 @@ pub(crate) struct Limits {
     pub(crate) late_ms: Option<i64>,
     /// Samples above are too far in the future.
     pub(crate) max_ms: i64,
+    /// What is not newer may stand in blocks; `i64::MIN` where nothing in order does, which is so unless a clock ran ahead.
+    pub(crate) in_blocks_ms: i64,
 }
 
 impl Limits {
     /// What has been judged before: any time, in order only.
-    pub(crate) const NONE: Limits =
-        Limits { retained_ms: i64::MIN, in_order_ms: i64::MIN, late_ms: None, max_ms: i64::MAX };
+    pub(crate) const NONE: Limits = Limits {
+        retained_ms: i64::MIN,
+        in_order_ms: i64::MIN,
+        late_ms: None,
+        max_ms: i64::MAX,
+        in_blocks_ms: i64::MIN,
+    };
+
+    /// Whether a sample in order may stand in a block.
+    pub(crate) fn may_be_in_blocks(&self, timestamp_ms: i64) -> bool {
+        timestamp_ms <= self.in_blocks_ms.min(self.max_ms) && timestamp_ms >= self.in_order_ms
+    }
 
     /// Whether a sample of this time may be late.
     pub(crate) fn takes_late(&self, timestamp_ms: i64) -> bool {

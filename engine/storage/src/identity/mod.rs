@@ -14,6 +14,7 @@ mod definitions;
 pub(crate) mod id_table;
 mod listing;
 mod load;
+mod ordered;
 mod orders;
 mod pairs;
 mod posting;

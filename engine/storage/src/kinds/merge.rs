@@ -4,7 +4,7 @@ use metricsstore_model::histogram::{Histogram, ResetHint};
 use super::{HistogramColumn, Kind, KindColumn, StartColumn, decode_histograms, decode_starts};
 
 /// Histograms by ascending time.
-pub(super) type Merged = Vec<(i64, Histogram)>;
+pub(crate) type Merged = Vec<(i64, Histogram)>;
 
 /// One histogram in the order of arrival.
 struct Arrived {
@@ -17,7 +17,7 @@ struct Arrived {
 /// Histograms of columns, older ones first, that `wanted` takes by the column's index and their time. What is known of counter resets holds
 /// against the histogram that arrived before: where another one came between, nothing is known
 /// (prometheus/prometheus#15358). Says which column is damaged, and how.
-pub(super) fn merged_histograms<'c>(
+pub(crate) fn merged_histograms<'c>(
     columns: impl IntoIterator<Item = &'c KindColumn>,
     wanted: impl Fn(usize, i64) -> bool,
 ) -> Result<Merged, (usize, &'static str)> {
@@ -47,7 +47,7 @@ pub(super) fn merged_histograms<'c>(
 }
 
 /// Start timestamps of columns by ascending time of the sample, likewise.
-pub(super) fn merged_starts<'c>(
+pub(crate) fn merged_starts<'c>(
     columns: impl IntoIterator<Item = &'c KindColumn>,
     wanted: impl Fn(usize, i64) -> bool,
 ) -> Result<Vec<(i64, i64)>, (usize, &'static str)> {

@@ -10,7 +10,7 @@ mod select;
 mod start_column;
 
 pub(crate) use histogram_column::{HistogramColumn, decode_histograms};
-pub(crate) use merge::merge_kinds;
+pub(crate) use merge::{merge_kinds, merged_histograms, merged_starts};
 pub(crate) use select::KindsSelect;
 pub(crate) use start_column::{StartColumn, decode_starts};
 

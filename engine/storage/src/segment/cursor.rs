@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use metricsstore_codec::timestamps;
 
+use roaring::RoaringBitmap;
+
 use super::Segment;
 use super::kind_cursor::KindBlock;
 use crate::StorageError;
 use crate::bytes::Cursor;
 use crate::column::{Encoding, Piece};
+use crate::kinds::Kind;
 
 /// Rows that one stream can have; more in a file is damage.
 const MAX_ROWS: u32 = 1 << 28;
@@ -99,6 +102,24 @@ impl SegmentCursor {
             self.series.entries = entries;
         }
         Ok(())
+    }
+
+    /// The series that have samples from `from_ms` on.
+    pub(crate) fn series_from(&mut self, from_ms: i64) -> Result<RoaringBitmap, StorageError> {
+        let mut found = RoaringBitmap::new();
+        self.last_times(|series, time| {
+            if time >= from_ms {
+                found.insert(series);
+            }
+        })?;
+        let with_histograms = self.segment.series_with(Kind::Histograms).clone();
+        for series in with_histograms {
+            let column = self.kind_column(Kind::Histograms, series)?;
+            if column.is_some_and(|column| column.max_ms >= from_ms) {
+                found.insert(series);
+            }
+        }
+        Ok(found)
     }
 
     fn load_series(&mut self, number: usize) -> Result<(), StorageError> {

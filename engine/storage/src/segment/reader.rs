@@ -20,6 +20,8 @@ pub(crate) struct Segment {
     pub(crate) from_ms: i64,
     /// No sample that is read from here is older.
     pub(crate) min_ms: i64,
+    /// The series that have samples that are read from here; others are not read.
+    pub(crate) series: Arc<RoaringBitmap>,
     content: Arc<Content>,
 }
 
@@ -32,8 +34,8 @@ pub(crate) struct Content {
     pub(crate) samples: u64,
     /// Length of the file.
     pub(crate) bytes: u64,
-    /// The series that have samples in it; what is not in here is not read.
-    pub(crate) series: RoaringBitmap,
+    /// The series that have samples in it, those that are read from blocks included.
+    pub(crate) all_series: Arc<RoaringBitmap>,
     pub(super) times: Vec<BlockRef>,
     pub(super) blocks: Vec<BlockRef>,
     /// Columns of each kind, by [`crate::kinds::Kind`].
@@ -98,7 +100,7 @@ impl Segment {
             max_ms: index.max_ms,
             samples: index.samples,
             bytes,
-            series: index.series,
+            all_series: Arc::new(index.series),
             times: index.times,
             blocks: index.blocks,
             kinds: index.kinds,
@@ -107,18 +109,25 @@ impl Segment {
             budget: budget.clone(),
             counted: counted as u64,
         };
-        let min_ms = content.min_ms;
-        Ok(Segment { number, from_ms: i64::MIN, min_ms, content: Arc::new(content) })
+        let (min_ms, series) = (content.min_ms, Arc::clone(&content.all_series));
+        Ok(Segment { number, from_ms: i64::MIN, min_ms, series, content: Arc::new(content) })
     }
 
-    /// The same without the samples before `from_ms`, of which those that are left begin at `min_ms` or later.
-    pub(crate) fn cut(&self, from_ms: i64, min_ms: i64) -> Segment {
+    /// The same without the samples before `from_ms`. Those that are left begin at `min_ms` or later, and these series
+    /// have some.
+    pub(crate) fn cut(&self, from_ms: i64, min_ms: i64, series: RoaringBitmap) -> Segment {
         Segment {
             number: self.number,
             from_ms,
             min_ms: min_ms.max(from_ms).max(self.min_ms),
+            series: Arc::new(series),
             content: Arc::clone(&self.content),
         }
+    }
+
+    /// Oldest sample in the file, whatever is read from it.
+    pub(crate) fn first_ms(&self) -> i64 {
+        self.content.min_ms
     }
 
     /// Its file, for messages.

@@ -28,7 +28,7 @@ impl Store {
         let view = self.view.load();
         let mut within = RoaringBitmap::new();
         for segment in view.segments.iter().filter(|s| s.min_ms <= end_ms && s.max_ms >= start_ms) {
-            within |= &segment.series;
+            within |= &*segment.series;
         }
         for epochs in [&view.frozen, &view.open] {
             for (shard, epoch) in epochs.iter().enumerate() {

@@ -177,6 +177,12 @@ impl Oracle {
                 (_, None) if may_be_late => Expected::Written,
                 _ => older(Refusal::OutOfOrder),
             });
+            // A clock ran ahead, so that younger samples stand in blocks: they are compared with, and their series need not
+            // be known.
+            if newest_ms < bounds.newest.1 && in_order {
+                allowed.push(if value.is_none() { Expected::Written } else { taken.clone() });
+                allowed.extend(bounds.disturbed.then(|| taken.clone()));
+            }
             if bounds.disturbed && place != Place::After {
                 allowed.push(if place == Place::At || may_be_late {
                     taken.clone()
@@ -224,11 +230,14 @@ impl Oracle {
         situations
     }
 
-    /// Whether the store surely has the series, surely not, or either.
-    pub fn knows(&self, series: u32) -> Option<bool> {
-        let certain = self.cells.get(&series).is_some_and(|cells| {
-            cells.range(self.certain_from_ms..).any(|(_, cell)| cell.state > State::Maybe)
-        });
+    /// Whether the store surely knows the series without a look into blocks, surely not, or either. What is at most
+    /// `lag_ms` behind the newest sample stands in no block.
+    pub fn knows(&self, series: u32, lag_ms: i64) -> Option<bool> {
+        let uncut_ms = self.newest.1.saturating_sub(lag_ms).max(self.certain_from_ms);
+        let certain = self
+            .cells
+            .get(&series)
+            .is_some_and(|cells| cells.range(uncut_ms..).any(|(_, cell)| cell.state > State::Maybe));
         match (certain, self.offered.contains(&series)) {
             (true, _) => Some(true),
             (false, true) => None,

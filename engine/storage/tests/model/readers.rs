@@ -39,12 +39,12 @@ impl Held {
 
     /// Reads one batch; `false` after the last, or when one could not be read.
     pub fn step(&mut self) -> bool {
-        let read = self.batches.next_batch();
+        let (read, labels) = (self.batches.next_batch(), self.batches.labels());
         if let Ok(Some(batch)) = &read {
-            read_batch(batch, &*self.batches.labels(), &mut self.read);
+            read_batch(batch, &*labels, &mut self.read);
         }
-        self.failed = read.as_ref().err().cloned();
-        matches!(read, Ok(Some(_)))
+        self.failed = read.as_ref().err().cloned().or_else(|| labels.failure());
+        self.failed.is_none() && matches!(read, Ok(Some(_)))
     }
 
     /// Reads to the end and compares. `Ok(false)`: a failing file system kept it from that.

@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 /// What must have happened at least once for each seed, over many seeds.
-const DEMANDED: [&str; 29] = [
+const DEMANDED: [&str; 30] = [
     "appends",
     "failed appends",
     "samples",
@@ -15,6 +15,7 @@ const DEMANDED: [&str; 29] = [
     "too far in the future",
     "series refused",
     "seals",
+    "cuts",
     "merges",
     "segments expired",
     "series removed",

@@ -21,6 +21,7 @@ use crate::common::{DIR, Machine, NOW_MS, append_from, read_all, read_matching};
 const MAX_HELD: usize = 2;
 const HOUR_MS: i64 = 3_600_000;
 const RETENTIONS_MS: [i64; 3] = [600_000, HOUR_MS, 24 * HOUR_MS];
+const BLOCKS_MS: [i64; 3] = [10 * 60_000, HOUR_MS / 2, 2 * HOUR_MS];
 const WINDOWS_MS: [i64; 4] = [0, 0, HOUR_MS / 2, 3 * HOUR_MS];
 
 pub struct World {
@@ -46,6 +47,7 @@ impl World {
         let mut random = Random::new(seed);
         let mut machine = Machine::new(seed);
         let retention_ms = random.pick(&RETENTIONS_MS);
+        machine.options.block_duration_ms = random.pick(&BLOCKS_MS);
         machine.options.retention_ms = Some(retention_ms);
         let window_ms = random.pick(&WINDOWS_MS);
         machine.options.out_of_order_window_ms = window_ms;
@@ -243,7 +245,7 @@ impl World {
 
     /// New series, and only they, are refused under pressure, and only then.
     fn judge_series(&mut self, series: u32, refusal: Option<&Refusal>) {
-        let known = self.oracle.knows(series);
+        let known = self.oracle.knows(series, self.lag_ms());
         let pressed = self.level >= Level::RefuseSeries;
         match refusal {
             None => assert!(!pressed || known != Some(false), "{}: series {series} is new", self.context()),
@@ -288,6 +290,7 @@ impl World {
         match store.maintain() {
             Ok(done) => {
                 self.tally.count("seals", u64::from(done.sealed));
+                self.tally.count("cuts", u64::from(done.cut));
                 self.tally.count("merges", u64::from(done.merged > 0));
                 self.tally.count("compactions", u64::from(done.compacted > 0));
                 self.tally.count("segments expired", u64::from(done.expired));

@@ -100,9 +100,22 @@ impl Tree {
     }
 
     pub(super) fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        let entry = |(name, node): (&String, &Node)| match node {
-            Node::File(content) => DirEntry { name: name.clone(), is_dir: false, len: content.lock().size() },
-            Node::Dir(_) => DirEntry { name: name.clone(), is_dir: true, len: 0 },
+        let mut links: BTreeMap<*const Mutex<Content>, u64> = BTreeMap::new();
+        for node in self.dirs.iter().flat_map(|dir| dir.names.values()) {
+            if let Node::File(content) = node {
+                *links.entry(Arc::as_ptr(content)).or_default() += 1;
+            }
+        }
+        let entry = |(name, node): (&String, &Node)| {
+            let (is_dir, len, links, id) = match node {
+                Node::File(content) => {
+                    let file = Arc::as_ptr(content);
+                    let links = links.get(&file).copied().unwrap_or(1);
+                    (false, content.lock().size(), links, file.addr() as u64)
+                }
+                Node::Dir(dir) => (true, 0, 1, *dir as u64),
+            };
+            DirEntry { name: name.clone(), is_dir, len, links, id }
         };
         Ok(self.dirs[self.dir(path)?].names.iter().map(entry).collect())
     }
