@@ -47,6 +47,9 @@ pub fn run(time: Duration) -> Result<()> {
         engine("small_memory", &[("ENGINE_MEMORY_SCRAPES", 20), ("ENGINE_FLOOD_SCRAPES", 3)])?;
         Ok("20 scrapes of 500k series in 150 MiB, 3 of 1.3M".into())
     });
+    row(&mut rows, "Thanos", || {
+        engine("thanos", &[("ENGINE_THANOS", 1)]).map(|()| "blocks shipped and verified".into())
+    });
     row(&mut rows, "model", || model(end));
     report(&rows)
 }

@@ -144,6 +144,17 @@ pub const VICTORIA_METRICS: Tool = Tool {
     cgo: true,
 };
 
+/// Ships blocks to object stores and verifies them there.
+pub const THANOS: Tool = Tool {
+    module: "thanos",
+    name: "thanos",
+    version: "v0.42.2",
+    programs: &[("thanos", "github.com/thanos-io/thanos/cmd/thanos")],
+    tags: "",
+    variables: &[("github.com/prometheus/common/version.Version", "0.42.2")],
+    cgo: false,
+};
+
 /// All that a cluster is made of and handled with.
 pub const CLUSTER: &[&Tool] = &[&KUBERNETES, &LOCAL_PATH, &ETCD, &COREDNS, &PAUSE, &HELM];
 
@@ -236,7 +247,17 @@ mod tests {
 
     #[test]
     fn every_tool_has_a_pinned_module_and_an_identity_of_its_own() {
-        let all = [&KUBERNETES, &LOCAL_PATH, &ETCD, &COREDNS, &PAUSE, &HELM, &PROMETHEUS, &VICTORIA_METRICS];
+        let all = [
+            &KUBERNETES,
+            &LOCAL_PATH,
+            &ETCD,
+            &COREDNS,
+            &PAUSE,
+            &HELM,
+            &PROMETHEUS,
+            &VICTORIA_METRICS,
+            &THANOS,
+        ];
         let mut identities: Vec<String> = all.iter().map(|tool| tool.identity().unwrap()).collect();
         identities.sort();
         identities.dedup();

@@ -9,6 +9,7 @@
     reason = "support of tests: a failure is a failed test, and what was measured is worth a line"
 )]
 
+mod blocks;
 mod full_disk;
 mod kill;
 mod ledger;
