@@ -45,7 +45,8 @@ pub fn miri_if_installed() -> Result<()> {
 }
 
 /// The formats that are fuzzed, each a program.
-const FUZZED: [&str; 7] = ["log", "segment", "manifest", "identity", "chunk", "import", "cold"];
+const FUZZED: [&str; 8] =
+    ["log", "segment", "manifest", "identity", "chunk", "import", "cold", "prometheus_index"];
 
 /// Instrumentation for the fuzzer's guidance, without sanitizers: the store has no `unsafe`, and so this needs no other
 /// compiler.
@@ -93,6 +94,9 @@ fn corpus(format: &str) -> Result<PathBuf> {
 }
 
 fn golden(format: &str) -> PathBuf {
+    if format == "prometheus_index" {
+        return places::in_workspace("engine/storage/tests/data/prometheus/index_format_v1");
+    }
     let below = match format {
         "log" => "wal",
         "segment" => "segments",

@@ -20,6 +20,7 @@
 //! Checksums are CRC32C over what stands between length and checksum. Version 2 is written; 1 and 3 are read too. In
 //! version 1 the reference of a series is its offset, that of a symbol the offset of its length, and the table is not
 //! sorted. Label indices are read by nobody: as Prometheus since 3.0, nothing is written where they stood.
+pub(crate) mod fuzz;
 mod matching;
 mod offset_table;
 mod pairs;
