@@ -13,8 +13,8 @@ mod status;
 pub use amount::Amount;
 pub use schema::{crd, crd_yaml};
 pub use spec::{
-    Cpu, KeyRef, Limits, LocalRef, Memory, MetricsStore, MetricsStoreSpec, Receiver, RemoteWrite, Requests,
-    Resources, Retention, Scheduling, Scrape, ScrapeConfig, Storage,
+    BlockFormat, Cpu, KeyRef, Limits, LocalRef, Memory, MetricsStore, MetricsStoreSpec, Receiver,
+    RemoteWrite, Requests, Resources, Retention, Scheduling, Scrape, ScrapeConfig, Storage, Tsdb,
 };
 pub use status::{Effective, EffectiveRetention, Endpoints, MetricsStoreStatus, Summary, Usage};
 

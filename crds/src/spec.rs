@@ -185,6 +185,12 @@ pub struct Retention {
         "self.matches('[1-9]') && self.matches('^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$')"
     ).message("spec.retention.time is not a duration: write for example 15d, 2w or 1d12h"))]
     pub time: Option<String>,
+    /// What everything on the volume may take before the oldest blocks are deleted: a share of the claim's capacity (`80%`,
+    /// the default) or a quantity (`40Gi`).
+    #[x_kube(validation = Rule::new(
+        "string(self).endsWith('%') ? string(self).matches('^(100(\\\\.0{1,2})?|[1-9][0-9]?(\\\\.[0-9]{1,2})?)%$') : isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0'))"
+    ).message("spec.retention.size is a share of the volume from 1% to 100% or a quantity: write for example 80% or 40Gi"))]
+    pub size: Option<Amount>,
 }
 
 /// The volume of each replica.
@@ -216,6 +222,19 @@ pub struct Tsdb {
         "self == '0' || (self.matches('[0-9]') && self.matches('^([0-9]+y)?([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$'))"
     ).message("spec.tsdb.outOfOrderTimeWindow is not a duration: write for example 30m, or 0s for none"))]
     pub out_of_order_time_window: Option<String>,
+    /// Format of the blocks that are written, Native unless set; those of the other one are read all the same. A change
+    /// rolls the pods.
+    pub block_format: Option<BlockFormat>,
+}
+
+/// Which bytes blocks are made of.
+#[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlockFormat {
+    /// A fraction of the size.
+    #[default]
+    Native,
+    /// As Prometheus writes them: for Thanos and promtool.
+    Prometheus,
 }
 
 /// What is scraped, and how often. Every replica scrapes everything.

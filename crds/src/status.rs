@@ -81,6 +81,9 @@ pub struct EffectiveRetention {
     /// How long samples are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
+    /// What everything on a volume may take, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<i64>,
 }
 
 /// The status in a few characters.

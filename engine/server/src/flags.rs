@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::suggest;
+use crate::{suggest, tsdb};
 
 /// What a flag takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -168,6 +168,8 @@ pub enum Invocation {
     Serve(Flags),
     /// `metricsstore check config FILE`.
     CheckConfig(String),
+    /// `metricsstore tsdb …`.
+    Tsdb(ArgMatches),
 }
 
 /// Why the command line is not understood, or what it asked to print.
@@ -216,12 +218,13 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, Fla
     let matches = command().try_get_matches_from(args).map_err(|error| explain(&error))?;
     match matches.subcommand() {
         Some(("serve", serve)) => Ok(Invocation::Serve(collect(serve))),
+        Some(("tsdb", tsdb)) => Ok(Invocation::Tsdb(tsdb.clone())),
         Some(("check", check)) => {
             let file = check.subcommand_matches("config").and_then(|config| config.get_one::<String>("file"));
             Ok(Invocation::CheckConfig(file.cloned().unwrap_or_default()))
         }
         _ => Err(FlagError::Wrong(
-            "say what to do: metricsstore serve, or metricsstore check config FILE".into(),
+            "say what to do: metricsstore serve, metricsstore tsdb, or metricsstore check config FILE".into(),
         )),
     }
 }
@@ -242,6 +245,7 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(serve)
+        .subcommand(tsdb::command())
         .subcommand(
             Command::new("check")
                 .about("Checks files without starting")
@@ -300,6 +304,13 @@ fn refuse_unsupported(args: &[OsString]) -> Result<(), FlagError> {
     Ok(())
 }
 
+/// Flags of a command and of those below it.
+fn long_flags(command: &Command, flags: &mut Vec<String>) {
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    flags.extend(shown.filter_map(|arg| arg.get_long().map(str::to_owned)));
+    command.get_subcommands().for_each(|below| long_flags(below, flags));
+}
+
 fn explain(error: &clap::Error) -> FlagError {
     use clap::error::{ContextKind, ContextValue};
     let given = |kind| match error.get(kind) {
@@ -312,10 +323,11 @@ fn explain(error: &clap::Error) -> FlagError {
             let typed = given(ContextKind::InvalidArg);
             let name = typed.trim_start_matches('-');
             if typed.starts_with('-') {
-                let known = SERVE.iter().map(|spec| spec.name).chain(["help", "version"]);
-                let text = match suggest::nearest(name, known) {
+                let mut known = vec!["help".to_owned(), "version".to_owned()];
+                long_flags(&command(), &mut known);
+                let text = match suggest::nearest(name, known.iter().map(String::as_str)) {
                     Some(near) => format!("unknown flag \"{typed}\", did you mean \"--{near}\"?"),
-                    None => format!("unknown flag \"{typed}\"; metricsstore serve --help lists them"),
+                    None => format!("unknown flag \"{typed}\"; --help after the command lists them"),
                 };
                 FlagError::Wrong(text)
             } else {
@@ -338,7 +350,7 @@ mod tests {
         let args = ["metricsstore", "serve"].iter().chain(args).map(Into::into);
         match parse(args) {
             Ok(Invocation::Serve(flags)) => Ok(flags),
-            Ok(Invocation::CheckConfig(_)) => Err("not serve".into()),
+            Ok(_) => Err("not serve".into()),
             Err(FlagError::Wrong(text) | FlagError::Print(text)) => Err(text),
         }
     }

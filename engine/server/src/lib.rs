@@ -21,6 +21,7 @@ mod runtime_file;
 mod scraping;
 mod serve;
 mod suggest;
+mod tsdb;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -34,6 +35,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match flags::parse(args) {
         Ok(Invocation::Serve(flags)) => serve::run(&flags),
         Ok(Invocation::CheckConfig(file)) => check_config(&file),
+        Ok(Invocation::Tsdb(matches)) => tsdb::run(&matches),
         Err(FlagError::Print(text)) => {
             print!("{text}");
             ExitCode::SUCCESS

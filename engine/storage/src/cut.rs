@@ -22,7 +22,7 @@ use crate::store::Store;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::view::{LiveBlock, View, sort_blocks};
 use crate::{DiskLevel, Maintenance, StorageError, compact, quarantine};
-use series::CutSeries;
+pub(crate) use series::CutSeries;
 
 /// Ranges that are cut in one go, so that other background work gets its turn.
 const MAX_RANGES: usize = 4;
@@ -30,7 +30,7 @@ const MAX_RANGES: usize = 4;
 const TURN_SERIES: usize = 512;
 
 /// What is left of a segment after a cut.
-struct Left {
+pub(crate) struct Left {
     number: u64,
     /// Its oldest sample after the range; `i64::MAX` where there is none.
     next_ms: i64,

@@ -42,6 +42,14 @@ pub enum StorageError {
         /// What there is too much of.
         what: &'static str,
     },
+    /// A tool was pointed at something else than a data directory.
+    #[error("{dir} is no data directory: {what}")]
+    NoDataDirectory {
+        /// What was named.
+        dir: String,
+        /// What is wrong, and the cure.
+        what: &'static str,
+    },
     /// Background work was broken off by [`crate::Store::close`].
     #[error("the store is shutting down")]
     ShuttingDown,

@@ -57,7 +57,6 @@ pub mod fuzzing;
 mod head;
 mod identity;
 mod identity_files;
-#[allow(dead_code, reason = "blocks are landed one part after the other")]
 mod import;
 mod kinds;
 mod ladder;
@@ -89,10 +88,14 @@ mod wal;
 pub use block::{BlockMeta, Format as BlockFormat, Parent, Ulid};
 pub use error::StorageError;
 pub use exemplars::{SeriesExemplars, StoredExemplar};
+pub use import::{DamagedPlace, Report as LogReport};
 pub use options::{
     DiskLevel, Maintenance, Progress, ProgressState, ReadOnly, RefusedCounts, StoreOptions, StoreStats,
     WalSync,
 };
 pub use snapshot::{NewSnapshot, SnapshotFile, SnapshotInfo};
 pub use store::Store;
-pub use tools::BlockInfo;
+pub use tools::{
+    BlockInfo, Contents, DataDir, Export, ExportStep, Import, ImportStep, Imported, PartReport, Problem,
+    Selected, Series, SeriesData,
+};

@@ -47,6 +47,8 @@ fn open(machine: &Machine, info: &SnapshotInfo) -> Arc<Store> {
     copy.open()
 }
 
+/// What was taken before the call is in it and nothing later, whatever the parts of the head cross
+/// (prometheus/prometheus#5105, #5686), and taking goes on from there (prometheus-junkyard/tsdb#446).
 #[test]
 fn a_snapshot_opens_as_a_data_directory_with_everything_that_was_taken() {
     let machine = Machine::new(1);

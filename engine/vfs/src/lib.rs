@@ -15,6 +15,7 @@
 
 mod clock;
 mod files;
+pub mod overlay;
 pub mod real;
 pub mod sim;
 

@@ -141,7 +141,10 @@ fn effective(outcome: &Outcome, before: Option<&Effective>) -> Option<Effective>
     let reported = smallest.map(|info| Effective {
         memory_budget_bytes: i64::try_from(info.memory_budget_bytes).ok(),
         cpu_threads: i32::try_from(info.cpu_threads).ok(),
-        retention: Some(EffectiveRetention { time: Some(info.storage_retention.clone()) }),
+        retention: Some(EffectiveRetention {
+            time: info.storage_retention.split(" or ").next().map(str::to_owned),
+            bytes: info.retention_bytes.and_then(|bytes| i64::try_from(bytes).ok()),
+        }),
         storage: None,
     });
     let storage = outcome.plan.map(|plan| plan.storage.effective.to_string());

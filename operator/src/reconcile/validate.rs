@@ -4,8 +4,10 @@
 //! the rules.
 
 use k8s_openapi::api::core::v1::{Affinity, Toleration, TopologySpreadConstraint};
-use metricsstore_contract::{Budget, BudgetPolicy, PromDuration, Quantity, ThreadRule, sizing};
-use metricsstore_crds::{Amount, MetricsStore, Receiver};
+use metricsstore_contract::{
+    Budget, BudgetPolicy, PromDuration, Quantity, RetentionSize, ThreadRule, sizing,
+};
+use metricsstore_crds::{Amount, BlockFormat, MetricsStore, Receiver};
 
 /// With less, an engine would refuse its first series.
 const MIN_BUDGET_BYTES: u64 = 32 << 20;
@@ -52,6 +54,10 @@ pub struct Valid {
     pub threads_named: Option<u32>,
     /// How long samples are kept.
     pub retention: PromDuration,
+    /// What everything on a volume may take.
+    pub retention_size: RetentionSize,
+    /// Format of the blocks that are written.
+    pub block_format: BlockFormat,
     /// How far behind samples are accepted out of order; nothing by default.
     pub out_of_order_window: PromDuration,
     /// Wanted size of each volume.
@@ -122,6 +128,8 @@ pub fn validate(store: &MetricsStore, own_image: &str) -> Result<Valid, Refusal>
             spec.retention.as_ref().and_then(|r| r.time.as_deref()),
             "15d",
         )?,
+        retention_size: retention_size(store)?,
+        block_format: spec.tsdb.as_ref().and_then(|tsdb| tsdb.block_format).unwrap_or_default(),
         out_of_order_window: parsed_duration(
             "tsdb.outOfOrderTimeWindow",
             spec.tsdb.as_ref().and_then(|tsdb| tsdb.out_of_order_time_window.as_deref()).unwrap_or("0s"),
@@ -205,6 +213,13 @@ fn budget(store: &MetricsStore, limit: u64) -> Result<BudgetPolicy, Refusal> {
     Ok(policy)
 }
 
+fn retention_size(store: &MetricsStore) -> Result<RetentionSize, Refusal> {
+    let size = store.spec.retention.as_ref().and_then(|retention| retention.size.as_ref());
+    size.map_or(Ok(RetentionSize::default()), |text| {
+        text.0.parse().map_err(|error| refuse(format!("spec.retention.size: {error}")))
+    })
+}
+
 fn threads(store: &MetricsStore) -> Result<Option<u32>, Refusal> {
     match store.spec.cpu.as_ref().and_then(|cpu| cpu.threads) {
         None => Ok(None),
@@ -262,7 +277,10 @@ mod tests {
         let valid = valid(GI);
         assert_eq!(valid.image, IMAGE);
         assert_eq!((valid.replicas, valid.remote_write, valid.paused), (1, true, false));
-        assert_eq!(valid.retention.to_string(), "15d");
+        assert_eq!(
+            (valid.retention.to_string(), valid.retention_size.to_string()),
+            ("15d".into(), "80%".into())
+        );
         assert_eq!(
             (valid.scrape_interval.to_string(), valid.scrape_timeout.to_string()),
             ("15s".into(), "10s".into())
@@ -299,6 +317,8 @@ mod tests {
             ("resources: { limits: { memory: 9Ei } }", "set less than 1Ei"),
             ("resources: { limits: { memory: 1Gi } }, cpu: { threads: 0 }", "write 1 to 256"),
             ("resources: { limits: { memory: 1Gi } }, retention: { time: 1x }", "for example 15d"),
+            ("resources: { limits: { memory: 1Gi } }, retention: { size: 101% }", "such as 80%"),
+            ("resources: { limits: { memory: 1Gi } }, retention: { size: much }", "spec.retention.size: "),
         ] {
             let refusal = validate(&store(fields), IMAGE).unwrap_err();
             assert_eq!(refusal.reason, "InvalidSpec");

@@ -1,8 +1,10 @@
 //! Native histograms: what they are, when they are valid ([`Histogram::validate`]), and how one is written against
 //! the one before of the same series ([`encode`], [`decode`]).
+mod bounds;
 mod encoding;
 mod validate;
 
+pub use bounds::{Bucket, Buckets, upper_bound};
 pub use encoding::{decode, encode};
 pub use validate::HistogramError;
 

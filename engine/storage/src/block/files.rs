@@ -159,8 +159,13 @@ impl BlockFiles {
         })
     }
 
+    /// Whether blocks of a format are written and read.
+    pub(crate) fn can_write(_format: Format) -> bool {
+        false
+    }
+
     /// Notes durably that a Prometheus block is ours, before there is anything of it.
-    fn claim(&self, ulid: Ulid) -> Result<(), StorageError> {
+    pub(crate) fn claim(&self, ulid: Ulid) -> Result<(), StorageError> {
         let (claim, place) = (self.beside(ulid, CLAIM), Places::blocks(&self.dir));
         let file = self.files.create(&claim).map_err(StorageError::io("create", &claim))?;
         file.sync().map_err(StorageError::io("sync", &claim))?;

@@ -22,7 +22,8 @@ pub(crate) mod series;
 pub(crate) mod ulid;
 
 pub(crate) use files::BlockFiles;
-pub(crate) use series::{SeriesData, SeriesStream};
+pub use series::SeriesData;
+pub(crate) use series::SeriesStream;
 pub use ulid::Ulid;
 
 /// Which bytes a block is made of.

@@ -16,19 +16,19 @@ pub(crate) const SLICE_HISTOGRAMS: usize = 1 << 10;
 
 /// One series of a block, or a slice of it that fits in memory.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SeriesData {
+pub struct SeriesData {
     /// Sorted.
-    pub(crate) labels: LabelBuf,
+    pub labels: LabelBuf,
     /// Whether this goes on with the series of the slice before. Its samples and exemplars are later than all of that.
-    pub(crate) is_continuation: bool,
+    pub is_continuation: bool,
     /// Time in ms and bits of the value, ascending and distinct in time.
-    pub(crate) floats: Vec<(i64, u64)>,
+    pub floats: Vec<(i64, u64)>,
     /// Likewise. No time stands in both.
-    pub(crate) histograms: Vec<(i64, Histogram)>,
+    pub histograms: Vec<(i64, Histogram)>,
     /// Times of samples and when their counter began, both in ms, for the samples of this slice for which that is known.
-    pub(crate) starts: Vec<(i64, i64)>,
+    pub starts: Vec<(i64, i64)>,
     /// Oldest first.
-    pub(crate) exemplars: Vec<StoredExemplar>,
+    pub exemplars: Vec<StoredExemplar>,
 }
 
 impl SeriesData {
@@ -48,7 +48,7 @@ impl SeriesData {
     }
 
     /// Samples of both kinds.
-    pub(crate) fn samples(&self) -> usize {
+    pub fn samples(&self) -> usize {
         self.floats.len() + self.histograms.len()
     }
 }

@@ -116,7 +116,7 @@ struct Current {
 }
 
 /// See the module's documentation.
-pub(super) struct CutSeries<'s> {
+pub(crate) struct CutSeries<'s> {
     store: &'s Store,
     start_ms: i64,
     end_ms: i64,
@@ -139,7 +139,7 @@ pub(super) struct CutSeries<'s> {
 
 impl<'s> CutSeries<'s> {
     /// The samples of `segments` from `start_ms` up to but without `end_ms`.
-    pub(super) fn new(
+    pub(crate) fn new(
         store: &'s Store,
         segments: &[Arc<Segment>],
         (start_ms, end_ms): (i64, i64),
@@ -186,7 +186,7 @@ impl<'s> CutSeries<'s> {
     }
 
     /// Once all was read: what is left of each segment, and what is wrong with it.
-    pub(super) fn outcome(&mut self) -> impl Iterator<Item = (Left, Option<StorageError>)> + '_ {
+    pub(crate) fn outcome(&mut self) -> impl Iterator<Item = (Left, Option<StorageError>)> + '_ {
         self.inputs.iter_mut().map(|input| {
             let (number, series) = (input.cursor.segment().number, std::mem::take(&mut input.left));
             (Left { number, next_ms: input.next_ms, series }, input.damage.take())

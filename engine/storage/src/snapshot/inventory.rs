@@ -289,14 +289,6 @@ impl Snapshots {
         self.removed.fetch_add(1, Relaxed);
     }
 
-    /// Whether a snapshot has the file of a block or a segment, named by its path below the data directory: then
-    /// removing it frees nothing.
-    #[allow(dead_code, reason = "retention asks it once it removes blocks")]
-    pub(crate) fn holds(&self, part: &str) -> bool {
-        let kept = self.kept.lock();
-        kept.values().any(|kept| kept.info.files.iter().any(|file| part_of(&file.path) == Some(part)))
-    }
-
     /// Bytes on disk that only snapshots hold: files that the store does not name any more, once each, and their own.
     pub(crate) fn held_bytes(&self, manifest: &Manifest) -> u64 {
         let kept = self.kept.lock();

@@ -53,7 +53,7 @@ pub fn render(
     storage: &Storage,
     fresh_token: &str,
 ) -> Result<Children, RenderError> {
-    let config_map = config_map::render(valid)?;
+    let config_map = config_map::render(valid, storage)?;
     let scrape = secrets::scrape(valid, seen)?;
     Ok(Children {
         service_account: service_account::render(valid),

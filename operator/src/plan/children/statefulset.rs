@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use metricsstore_contract::{Quantity, content_hash};
+use metricsstore_crds::BlockFormat;
 use serde_json::Value;
 
 use crate::plan::canonical::canonical_json;
@@ -200,6 +201,9 @@ fn args(valid: &Valid) -> Vec<String> {
     ];
     if valid.remote_write {
         args.push("--web.enable-remote-write-receiver".into());
+    }
+    if valid.block_format == BlockFormat::Prometheus {
+        args.push("--storage.block-format=prometheus".into());
     }
     // Said here too, so that another number rolls the pods: threads and shards are made at the start.
     if let Some(threads) = valid.threads_named {
