@@ -300,6 +300,9 @@ impl Oracle {
         is_certain: bool,
     ) -> u64 {
         let mut samples = 0;
+        if start_ms > end_ms {
+            return samples;
+        }
         for (&series, cells) in self.cells.iter_mut().filter(|&(&series, _)| wanted(series)) {
             self.deleted.entry(series).or_default().push((start_ms, end_ms));
             let Some((&newest_ms, _)) = cells.range(start_ms..=end_ms).next_back() else { continue };
