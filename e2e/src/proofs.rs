@@ -45,8 +45,8 @@ pub fn miri_if_installed() -> Result<()> {
 }
 
 /// The formats that are fuzzed, each a program.
-const FUZZED: [&str; 8] =
-    ["log", "segment", "manifest", "identity", "chunk", "import", "cold", "prometheus_index"];
+const FUZZED: [&str; 9] =
+    ["log", "segment", "manifest", "identity", "chunk", "import", "cold", "prometheus_index", "native"];
 
 /// Instrumentation for the fuzzer's guidance, without sanitizers: the store has no `unsafe`, and so this needs no other
 /// compiler.

@@ -1,4 +1,4 @@
-//! What fuzz targets call: decoders that stand behind the checksums of Prometheus' files.
+//! What fuzz targets call: decoders that stand behind checksums.
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use metricsstore_vfs::Files;
 use crate::StorageError;
 use crate::block::prometheus::chunk::{Chunk, Encoding, decode_chunk, encode_series};
 use crate::block::prometheus::index::fuzz;
-use crate::block::{SeriesData, SeriesStream as _};
+use crate::block::{SeriesData, SeriesStream as _, Ulid};
 use crate::import;
 
 /// Takes the first byte for an encoding and the others for a chunk. What can be read is written again and read back:
@@ -55,6 +55,11 @@ pub fn read_index(files: &Arc<dyn Files>, dir: &Path, bytes: &[u8]) {
     // Damage is a value.
     let _ = fuzz::read_all(&**files, &dir.join("given"), bytes);
     let _ = fuzz::read_all(&**files, &dir.join("resealed"), &resealed);
+}
+
+/// Reads a native block of this name in which bytes are others, behind right checksums; `false` where it was none before.
+pub fn native_block(files: &Arc<dyn Files>, ulid: u128, block: &[u8], edits: &[u8]) -> bool {
+    crate::block::native::forged::read_edited(files, Path::new("/blocks"), Ulid(ulid), block, edits).is_some()
 }
 
 #[cfg(test)]

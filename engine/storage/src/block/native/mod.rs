@@ -26,6 +26,7 @@ mod dictionary;
 mod directory;
 mod extras;
 mod finder;
+pub(crate) mod forged;
 mod interner;
 mod labels;
 mod list;
