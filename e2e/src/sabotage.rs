@@ -35,7 +35,7 @@ struct Change {
     proof: Proof,
 }
 
-const CHANGES: [Change; 12] = [
+const CHANGES: [Change; 14] = [
     Change {
         name: "acknowledge before the sync",
         file: "storage/src/wal/log.rs",
