@@ -148,7 +148,7 @@ fn a_selection_of_series_and_time_is_dumped_and_exported() {
     assert_eq!(metrics.lines().count(), 1 + all.lines().filter(|line| line.starts_with(labels)).count());
     let (sample, seconds) = metrics.lines().next().unwrap().rsplit_once(' ').unwrap();
     assert_eq!(seconds, format!("{}.{:03}", time / 1000, time % 1000));
-    assert!(!sample.starts_with('{') && sample.contains("{"));
+    assert!(!sample.starts_with('{') && sample.contains('{'));
 }
 
 #[test]

@@ -83,11 +83,10 @@ impl OverlayFiles {
     /// What a name is to stand for when it gets another one.
     fn node(&self, path: &Path) -> io::Result<Node> {
         match self.find(path) {
-            Found::Nothing => Err(io::ErrorKind::NotFound.into()),
             Found::Dir => Ok(Node::Dir),
             Found::File(file) => Ok(Node::File(file)),
             Found::Below(below) if self.below.exists(&below)? => Ok(Node::Below(below)),
-            Found::Below(_) => Err(io::ErrorKind::NotFound.into()),
+            Found::Nothing | Found::Below(_) => Err(io::ErrorKind::NotFound.into()),
         }
     }
 

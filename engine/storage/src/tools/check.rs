@@ -40,7 +40,7 @@ impl PartReport {
         PartReport { name: name.into(), bytes, ..PartReport::default() }
     }
 
-    fn note(&mut self, problem: impl ToString) {
+    fn note(&mut self, problem: &dyn ToString) {
         self.problem_count += 1;
         if self.problems.len() < MAX_PROBLEMS {
             self.problems.push(problem.to_string());
@@ -80,7 +80,7 @@ impl DataDir {
         Reading::default().read(&mut stream, &mut report)?;
         for (_, damage) in stream.outcome() {
             if let Some(error) = damage {
-                report.note(error);
+                report.note(&error);
             }
         }
         Ok(report)
@@ -90,7 +90,7 @@ impl DataDir {
         let mut report = PartReport::new("log and head chunks", self.contents().log_bytes);
         (report.series, report.samples) = (log.series, log.floats + log.histograms);
         for place in &log.places {
-            report.note(format!("{}, byte {}: {}", place.file, place.offset, place.what));
+            report.note(&format!("{}, byte {}: {}", place.file, place.offset, place.what));
         }
         report.problem_count = log.damaged;
         report
@@ -102,12 +102,12 @@ impl DataDir {
         let place = Places::quarantine(self.path());
         for entry in self.files().list(&place).unwrap_or_default() {
             if !self.aside.contains(&entry.name) {
-                report.note(format!("{} is damaged or missing: a start sets it aside", entry.name));
+                report.note(&format!("{} is damaged or missing: a start sets it aside", entry.name));
             }
         }
         let set_aside = self.store.as_ref().map_or(0, |store| store.stats().quarantined);
         for _ in report.problem_count..set_aside {
-            report.note("a start finds damage and counts it");
+            report.note(&"a start finds damage and counts it");
         }
         report
     }
@@ -134,7 +134,7 @@ impl Reading {
             match stream.next_into(&mut slice) {
                 Ok(true) => self.take(&slice, report),
                 Ok(false) => break,
-                Err(error @ StorageError::Corrupt { .. }) => report.note(error),
+                Err(error @ StorageError::Corrupt { .. }) => report.note(&error),
                 Err(error) => return Err(error),
             }
         }
@@ -145,11 +145,11 @@ impl Reading {
     fn take(&mut self, slice: &SeriesData, report: &mut PartReport) {
         if !slice.is_continuation {
             if report.series > 0 && self.labels >= slice.labels {
-                report.note(format!("series {:?} is not after the one before", text(&slice.labels)));
+                report.note(&format!("series {:?} is not after the one before", text(&slice.labels)));
             }
             let names: Vec<&str> = slice.labels.iter().map(|(name, _)| name).collect();
             if !names.is_sorted_by(|a, b| a < b) {
-                report.note(format!("the labels of {:?} are not sorted", text(&slice.labels)));
+                report.note(&format!("the labels of {:?} are not sorted", text(&slice.labels)));
             }
             for name in names {
                 *self.with_name.entry(name.to_owned()).or_default() += 1;
@@ -167,11 +167,11 @@ impl Reading {
         let follows =
             times.first().is_none_or(|&first| self.newest_ms.is_none_or(|newest_ms| first > newest_ms));
         if !is_rising || !follows {
-            report.note(format!("the samples of {:?} are not in the order of time", text(&slice.labels)));
+            report.note(&format!("the samples of {:?} are not in the order of time", text(&slice.labels)));
         }
         for (_, histogram) in &slice.histograms {
             if let Err(error) = histogram.validate() {
-                report.note(format!("a histogram of {:?}: {error}", text(&slice.labels)));
+                report.note(&format!("a histogram of {:?}: {error}", text(&slice.labels)));
             }
         }
         self.newest_ms = times.last().copied().or(self.newest_ms);
@@ -192,14 +192,14 @@ fn check_block(live: &Arc<LiveBlock>) -> Result<PartReport, StorageError> {
     let mut reading = Reading::default();
     match BlockSeries::new(live) {
         Ok(mut stream) => reading.read(&mut stream, &mut report)?,
-        Err(error @ StorageError::Corrupt { .. }) => report.note(error),
+        Err(error @ StorageError::Corrupt { .. }) => report.note(&error),
         Err(error) => return Err(error),
     }
     // What was deleted is not read, and what is damaged was told already.
     if live.tombstones.by_row.is_empty() && report.problem_count == 0 {
         check_counts(meta, &reading, &mut report);
         if let Err(error) = check_index(&*live.block, &reading, &mut report) {
-            report.note(error);
+            report.note(&error);
         }
     }
     Ok(report)
@@ -211,13 +211,13 @@ fn check_counts(meta: &BlockMeta, reading: &Reading, report: &mut PartReport) {
         ("samples", meta.float_samples + meta.histogram_samples, report.samples),
     ] {
         if said != found {
-            report.note(format!("it says that it has {said} {what} and has {found}"));
+            report.note(&format!("it says that it has {said} {what} and has {found}"));
         }
     }
     let outside = reading.oldest_ms.is_some_and(|ms| ms < meta.start_ms)
         || reading.latest_ms.is_some_and(|ms| ms >= meta.end_ms);
     if outside {
-        report.note(format!(
+        report.note(&format!(
             "it is for {}..{} and has samples from {:?} to {:?}",
             meta.start_ms, meta.end_ms, reading.oldest_ms, reading.latest_ms
         ));
@@ -228,16 +228,16 @@ fn check_counts(meta: &BlockMeta, reading: &Reading, report: &mut PartReport) {
 fn check_index(block: &dyn Block, reading: &Reading, report: &mut PartReport) -> Result<(), StorageError> {
     let names = block.label_names(None)?;
     if !names.iter().eq(reading.with_name.keys()) {
-        report.note("the label names of its index are not those of its series");
+        report.note(&"the label names of its index are not those of its series");
     }
     for (name, &series) in &reading.with_name {
         if block.label_values(name, None)?.is_empty() {
-            report.note(format!("its index has no values of label {name:?}"));
+            report.note(&format!("its index has no values of label {name:?}"));
         }
         let Ok(present) = Matcher::new(MatchOp::NotEqual, name, "") else { continue };
         let found = block.rows(&[present])?.len();
         if found != series {
-            report.note(format!("{series} series have label {name:?}, its index finds {found}"));
+            report.note(&format!("{series} series have label {name:?}, its index finds {found}"));
         }
     }
     Ok(())

@@ -128,7 +128,7 @@ impl DataDir {
                 what: "it has neither a manifest nor blocks nor a log: name what --storage.tsdb.path names",
             });
         }
-        open_prometheus(files, dir, &names)
+        Ok(open_prometheus(files, dir, &names))
     }
 
     /// Reads what a directory of Prometheus holds beyond its blocks, sorted into a directory `scratch` for this alone, which
@@ -302,7 +302,7 @@ fn prometheus_blocks(files: &dyn Files, dir: &Path) -> Result<Vec<Ulid>, Storage
     Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.parse().ok()).collect())
 }
 
-fn open_prometheus(files: &Arc<dyn Files>, dir: &Path, names: &[Ulid]) -> Result<DataDir, StorageError> {
+fn open_prometheus(files: &Arc<dyn Files>, dir: &Path, names: &[Ulid]) -> DataDir {
     let block_files = BlockFiles::new(files, dir, &Budget::unlimited());
     let (mut blocks, mut broken) = (Vec::new(), Vec::new());
     for &ulid in names {
@@ -313,7 +313,7 @@ fn open_prometheus(files: &Arc<dyn Files>, dir: &Path, names: &[Ulid]) -> Result
     }
     sort_blocks(&mut blocks);
     let (log_files, log_bytes) = log_figures(&**files, dir);
-    Ok(DataDir {
+    DataDir {
         dir: dir.to_owned(),
         files: Arc::clone(files),
         blocks,
@@ -322,7 +322,7 @@ fn open_prometheus(files: &Arc<dyn Files>, dir: &Path, names: &[Ulid]) -> Result
         log: None,
         aside: BTreeSet::new(),
         contents: Contents { log_files, log_bytes, ..Contents::default() },
-    })
+    }
 }
 
 /// Series of a data directory, slice after slice.

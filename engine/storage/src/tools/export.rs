@@ -7,6 +7,7 @@ use metricsstore_vfs::{Clock, Files};
 use super::dir::{DataDir, Selected};
 use crate::block::prometheus::PrometheusWriter;
 use crate::block::{BlockFiles, BlockSink, NewBlock};
+use crate::import::Import;
 use crate::{BlockMeta, StorageError};
 
 /// Where blocks go, and how.
@@ -73,7 +74,7 @@ impl DataDir {
                 ..selected.clone()
             };
             let progress = &mut |samples| step(ExportStep::Samples { samples, done, ranges: ranges.len() });
-            if let Some((meta, damage)) = self.write_range(export, new, within, &mut samples, progress)? {
+            if let Some((meta, damage)) = self.write_range(export, &new, within, &mut samples, progress)? {
                 step(ExportStep::Block(&meta));
                 if let (count @ 1.., Some(first)) = damage {
                     step(ExportStep::Damage(count, &first));
@@ -88,7 +89,7 @@ impl DataDir {
     fn write_range(
         &self,
         export: &Export<'_>,
-        new: NewBlock,
+        new: &NewBlock,
         within: Selected,
         samples: &mut u64,
         progress: &mut dyn FnMut(u64),
@@ -137,7 +138,7 @@ impl DataDir {
     pub(super) fn recent_ranges(&self, length_ms: i64) -> Vec<(i64, i64)> {
         let length_ms = length_ms.max(1);
         let mut ranges: Vec<(i64, i64)> =
-            self.log.iter().flat_map(|log| log.ranges()).map(|range| (range.start, range.end)).collect();
+            self.log.iter().flat_map(Import::ranges).map(|range| (range.start, range.end)).collect();
         let Some(store) = &self.store else { return ranges };
         for segment in &store.view.load().segments {
             let mut start_ms = segment.min_ms.div_euclid(length_ms) * length_ms;
