@@ -36,13 +36,10 @@
 
 mod append;
 mod append_extras;
-#[allow(dead_code, unused_imports, reason = "blocks are landed one part after the other")]
 mod block;
 mod bytes;
-#[allow(dead_code, reason = "blocks are landed one part after the other")]
 mod column;
 mod compact;
-#[allow(dead_code, reason = "blocks are landed one part after the other")]
 mod compaction;
 mod counters;
 mod cut;
@@ -60,7 +57,6 @@ mod identity_files;
 mod import;
 mod kinds;
 mod ladder;
-#[allow(dead_code, reason = "blocks are landed one part after the other")]
 mod maintain;
 mod manifest;
 mod open;
@@ -81,7 +77,6 @@ mod taken;
 mod tombstones;
 mod tools;
 mod usage;
-#[allow(dead_code, reason = "blocks are landed one part after the other")]
 mod view;
 mod wal;
 

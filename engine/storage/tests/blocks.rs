@@ -313,7 +313,7 @@ fn a_damaged_block_is_moved_aside_a_missing_one_counted_and_the_others_serve() {
     machine.files.sync_dir(Path::new("/data/blocks")).unwrap();
     let store = machine.open();
     assert_eq!((store.stats().quarantined, store.stats().block_count), (2, 1));
-    assert_eq!(blocks(&machine), [third.clone()]);
+    assert_eq!(blocks(&machine), std::slice::from_ref(&third));
     assert_eq!(machine.names("quarantine").len(), 1);
     let left: Contents = expected
         .into_iter()
@@ -377,7 +377,9 @@ fn blocks_expire_whole_once_their_newest_sample_is_past_retention() {
     machine.clock.advance(Duration::from_mins(2));
     assert_eq!(store.maintain().unwrap().expired, 1);
     assert_eq!((store.stats().block_count, blocks(&machine).len()), (2, 2));
-    expected.values_mut().for_each(|samples| samples.retain(|&time, _| time >= NOW_MS + 21 * MINUTE_MS));
+    for samples in expected.values_mut() {
+        samples.retain(|&time, _| time >= NOW_MS + 21 * MINUTE_MS);
+    }
     expected.retain(|_, samples| !samples.is_empty());
     assert_same(&read_all(&store), &expected);
 }
@@ -451,7 +453,9 @@ fn retention_by_bytes_takes_the_oldest_and_nothing_whose_files_have_other_names(
     assert_eq!(blocks(&machine), [names[2].clone()]);
     let from_ms = NOW_MS + 2 * BLOCK_MS;
     let mut left = expected;
-    left.values_mut().for_each(|samples| samples.retain(|&time, _| time >= from_ms));
+    for samples in left.values_mut() {
+        samples.retain(|&time, _| time >= from_ms);
+    }
     left.retain(|_, samples| !samples.is_empty());
     assert_same(&read_all(&store), &left);
 }

@@ -159,11 +159,6 @@ impl BlockFiles {
         })
     }
 
-    /// Whether blocks of a format are written and read.
-    pub(crate) fn can_write(_format: Format) -> bool {
-        false
-    }
-
     /// Notes durably that a Prometheus block is ours, before there is anything of it.
     pub(crate) fn claim(&self, ulid: Ulid) -> Result<(), StorageError> {
         let (claim, place) = (self.beside(ulid, CLAIM), Places::blocks(&self.dir));

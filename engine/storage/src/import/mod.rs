@@ -39,7 +39,6 @@ mod spill;
 #[cfg(test)]
 mod tests;
 
-#[allow(unused_imports, reason = "blocks are landed one part after the other")]
 pub use report::{DamagedPlace, Report};
 
 /// Blocks with one of these hints say nothing about what the log is for.

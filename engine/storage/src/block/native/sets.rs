@@ -97,7 +97,6 @@ fn put_runs(members: &[u32], out: &mut Vec<u8>) {
 
 /// A set as it is stored.
 pub(super) struct Set {
-    pub(super) fingerprint: u128,
     /// Ordinals, ascending.
     pub(super) pairs: Vec<u32>,
 }
@@ -166,14 +165,14 @@ fn damaged(source: &PageSource, page: &ListPage, what: &str) -> StorageError {
 }
 
 fn read_set(entry: &[u8]) -> Option<Set> {
-    let (fingerprint, rest) = entry.split_first_chunk::<FINGERPRINT_BYTES>()?;
+    let (_, rest) = entry.split_first_chunk::<FINGERPRINT_BYTES>()?;
     let mut cursor = Cursor::new(rest);
     let (mut pairs, mut pair) = (Vec::new(), 0u32);
     while !cursor.is_at_end() {
         pair = pair.checked_add(cursor.varint_u32()?)?;
         pairs.push(pair);
     }
-    Some(Set { fingerprint: u128::from_le_bytes(*fingerprint), pairs })
+    Some(Set { pairs })
 }
 
 fn add_runs(runs: &[u8], count: u32, sets: &mut RoaringBitmap) -> Option<()> {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use metricsstore_budget::{Budget, Part};
+use metricsstore_budget::Budget;
 use metricsstore_model::histogram::{Counts, Histogram, HistogramCounts, Span};
 use metricsstore_model::{LabelBuf, MatchOp, Matcher, STALE_NAN_BITS};
 use metricsstore_vfs::Files;

@@ -19,7 +19,7 @@
 //! A histogram with buckets that its chunk lacks widens the chunk, and what a histogram lacks becomes empty buckets: it
 //! is read with more buckets than were written, and tells the same. All else of it comes back bit for bit but the hint of
 //! a reset: the first of a chunk has none, and those behind it had none, as each is compared with the one before.
-use metricsstore_codec::bits::{BitSink, BitWriter};
+use metricsstore_codec::bits::BitWriter;
 use metricsstore_model::histogram::{Counts, Histogram, HistogramCounts, ResetHint, Span};
 
 use super::chunk::{Chunk, Encoding, span_end, spread};

@@ -7,11 +7,11 @@ use metricsstore_model::{LabelBuf, Matcher};
 use metricsstore_vfs::Files;
 use roaring::RoaringBitmap;
 
+use super::CHUNKS;
 use super::chunk_files::ChunkReader;
 use super::cursor::PrometheusCursor;
 use super::index::{self, IndexReader};
 use super::meta::{self, Meta};
-use super::{CHUNKS, tombstones};
 use crate::StorageError;
 use crate::block::{Block, BlockCursor, BlockMeta};
 use crate::kinds::Kind;

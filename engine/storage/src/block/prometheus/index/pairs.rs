@@ -124,6 +124,7 @@ impl Pairs {
     }
 
     /// Bytes of memory held.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.symbols.bytes() + self.list.capacity() * size_of::<Pair>() + self.table.bytes()
     }

@@ -91,11 +91,6 @@ impl Scan<'_> {
         self.loaded - (self.buffer.len() - self.at) as u64
     }
 
-    /// Offset in the file of the section's end.
-    pub(super) fn end(&self) -> u64 {
-        self.end
-    }
-
     /// Bytes that are left.
     pub(super) fn left(&self) -> u64 {
         self.end - self.offset()

@@ -125,6 +125,7 @@ impl IndexWriter {
     }
 
     /// Bytes of memory held.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.pairs.bytes() + self.chunks.capacity() + BUFFER_BYTES
     }
