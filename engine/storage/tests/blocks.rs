@@ -313,7 +313,7 @@ fn a_damaged_block_is_moved_aside_a_missing_one_counted_and_the_others_serve() {
     machine.files.sync_dir(Path::new("/data/blocks")).unwrap();
     let store = machine.open();
     assert_eq!((store.stats().quarantined, store.stats().block_count), (2, 1));
-    assert_eq!(blocks(&machine), std::slice::from_ref(&third));
+    assert_eq!(blocks(&machine), std::slice::from_ref(third));
     assert_eq!(machine.names("quarantine").len(), 1);
     let left: Contents = expected
         .into_iter()
