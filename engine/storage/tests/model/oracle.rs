@@ -178,8 +178,9 @@ impl Oracle {
                 _ => older(Refusal::OutOfOrder),
             });
             // A clock ran ahead, so that younger samples stand in blocks: they are compared with, and their series need not
-            // be known.
-            if newest_ms < bounds.newest.1 && in_order {
+            // be known. What is at most half a block behind the newest sample stands in none.
+            let uncut_ms = bounds.newest.1.saturating_sub(bounds.lag_ms);
+            if newest_ms < bounds.newest.1 && in_order && time_ms < uncut_ms {
                 allowed.push(if value.is_none() { Expected::Written } else { taken.clone() });
                 allowed.extend(bounds.disturbed.then(|| taken.clone()));
             }
@@ -286,7 +287,8 @@ impl Oracle {
 
     // --- Deletions -----------------------------------------------------------------------------------------------
 
-    fn is_deleted(&self, series: u32, time_ms: i64) -> bool {
+    /// Whether a time of a series was deleted: what is answered there may depend on which files still hold it.
+    pub fn is_deleted(&self, series: u32, time_ms: i64) -> bool {
         let ranges = self.deleted.get(&series);
         ranges.is_some_and(|ranges| ranges.iter().any(|&(from, to)| (from..=to).contains(&time_ms)))
     }

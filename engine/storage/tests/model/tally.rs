@@ -60,8 +60,10 @@ impl Tally {
         }
         let crashes = self.of("power failures") + self.of("kills");
         assert!(crashes >= 4 * seeds, "{seeds} seeds did too little: {crashes} crashes");
-        let (exact, samples) = (self.of("predicted exactly"), self.of("samples"));
-        assert!(exact * 10 >= samples * 9, "only {exact} of {samples} answers could be predicted exactly");
+        let exact = self.of("predicted exactly");
+        let samples = self.of("samples") - self.of("samples at deleted times");
+        // Bounds of half a short block are uncertain for a while after each failure.
+        assert!(exact * 20 >= samples * 17, "only {exact} of {samples} answers could be predicted exactly");
     }
 
     pub fn print(&self) {

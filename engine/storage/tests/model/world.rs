@@ -229,6 +229,8 @@ impl World {
             "{}: series {series} at {time} with {bits:x} is answered by {answer:?}, not by {allowed:?}; {bounds:?}",
             self.context()
         );
+        let is_deleted = self.oracle.is_deleted(series, time);
+        self.tally.count("samples at deleted times", u64::from(is_deleted));
         self.tally.count("predicted exactly", u64::from(allowed.len() == 1));
         self.tally.count(
             match answer {
