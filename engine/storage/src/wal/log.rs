@@ -401,6 +401,7 @@ impl Log {
 fn removed(files: &dyn Files, path: &Path) -> bool {
     match files.remove(path) {
         Ok(()) => true,
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        // What was never created is not to be removed either; a number that were spent on it would be missing later.
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound || matches!(files.exists(path), Ok(false)),
     }
 }

@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 /// What must have happened at least once for each seed, over many seeds.
-const DEMANDED: [&str; 30] = [
+const DEMANDED: [&str; 32] = [
     "appends",
     "failed appends",
     "samples",
@@ -33,6 +33,8 @@ const DEMANDED: [&str; 30] = [
     "label queries",
     "deletions",
     "samples deleted",
+    "compactions",
+    "blocks cleaned",
 ];
 
 #[derive(Default)]
