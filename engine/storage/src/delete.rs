@@ -36,10 +36,12 @@ impl Store {
                 return Err(AppendError::ShuttingDown);
             }
             let view = self.view.load();
+            let forgotten_ms = self.forgotten_ms.load(Relaxed);
             let mut tombstones: Vec<Tombstone> = Vec::new();
             for matchers in any_of {
                 for (series, reference) in self.identity.select(matchers).series {
-                    let Some(newest_ms) = newest_ms_of(&view, self.layout, series) else { continue };
+                    let newest_ms = newest_ms_of(&view, self.layout, series, forgotten_ms);
+                    let Some(newest_ms) = newest_ms else { continue };
                     let max_ms = end_ms.min(newest_ms);
                     if start_ms <= max_ms {
                         let order = reference.order;
@@ -111,11 +113,16 @@ impl Store {
     }
 }
 
-/// No sample of the series is newer; `None` where it has none.
-fn newest_ms_of(view: &View, layout: Layout, series: SeriesId) -> Option<i64> {
+/// No sample of the series is newer; `None` where it has none. What the head knows holds from `forgotten_ms` on: before,
+/// it may have forgotten a newer one that is sealed, which is older than that all the same.
+fn newest_ms_of(view: &View, layout: Layout, series: SeriesId, forgotten_ms: i64) -> Option<i64> {
     let open = &view.open[layout.shard_of(series.0)];
     let remembered = open.data.lock().newest_ms_of(layout.local(series.0));
+    if remembered.is_some_and(|ms| ms >= forgotten_ms) {
+        return remembered;
+    }
     let frozen = view.frozen.get(layout.shard_of(series.0)).map(|epoch| epoch.data.lock().max_ms);
     let sealed = view.segments.iter().filter(|segment| segment.all_series.contains(series.0));
-    remembered.or_else(|| sealed.map(|segment| segment.max_ms).chain(frozen).max())
+    let newest_ms = sealed.map(|segment| segment.max_ms).chain(frozen).chain(remembered).max();
+    if forgotten_ms == i64::MIN { newest_ms } else { newest_ms.map(|ms| ms.min(forgotten_ms)) }
 }

@@ -315,7 +315,7 @@ impl Store {
         let from_ms = credible_ms.saturating_sub(self.options.block_duration_ms / 2);
         self.forgotten_ms.store(from_ms, Relaxed);
         for segment in view.segments.iter().filter(|segment| segment.max_ms >= from_ms) {
-            match self.remember_segment(&view, segment) {
+            match self.remember_segment(&view, segment, from_ms) {
                 Ok(()) => {}
                 Err(error @ StorageError::Corrupt { .. }) => {
                     self.counters.quarantined.fetch_add(1, Relaxed);
@@ -328,19 +328,26 @@ impl Store {
         Ok(())
     }
 
-    fn remember_segment(&self, view: &View, segment: &Arc<Segment>) -> Result<(), StorageError> {
+    /// Times before `from_ms` are left out: a segment that ends before may have a later one of the same series.
+    fn remember_segment(
+        &self,
+        view: &View,
+        segment: &Arc<Segment>,
+        from_ms: i64,
+    ) -> Result<(), StorageError> {
+        // What was cut may have expired since.
+        let from_ms = from_ms.max(segment.from_ms);
         let mut cursor = SegmentCursor::new(Arc::clone(segment));
         for series in segment.series_with(Kind::Histograms) {
             let Some(column) = cursor.kind_column(Kind::Histograms, series)? else { continue };
-            if column.max_ms >= segment.from_ms {
+            if column.max_ms >= from_ms {
                 let mut data = view.open[self.layout.shard_of(series)].data.lock();
                 data.remember(self.layout.local(series), column.max_ms);
             }
         }
         let mut shards: Vec<_> = view.open.iter().map(|epoch| epoch.data.lock()).collect();
         cursor.last_times(|series, time| {
-            // What was cut may have expired since.
-            if time >= segment.from_ms {
+            if time >= from_ms {
                 shards[self.layout.shard_of(series)].remember(self.layout.local(series), time);
             }
         })
