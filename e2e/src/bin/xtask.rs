@@ -75,7 +75,7 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Break the storage core in ten ways, one at a time, and demand that a named test notices each
+    /// Break the storage core in fourteen ways, one at a time, and demand that a named test notices each
     ///
     /// Works on a copy in the cache. A change that no longer fits the code, or that does not compile, is an error too:
     /// the table of changes is in `e2e/src/sabotage.rs`.
