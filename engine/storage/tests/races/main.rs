@@ -372,7 +372,11 @@ fn an_epoch_lives_as_long_as_its_last_reader_and_no_longer() {
                 samples += times.len();
             }
         }
-        assert_eq!(samples, expected.values().map(BTreeMap::len).sum(), "the snapshot does not change");
+        assert_eq!(
+            samples,
+            expected.values().map(BTreeMap::len).sum::<usize>(),
+            "the snapshot does not change"
+        );
         sealer.join().unwrap();
         writer.join().unwrap();
         drop(store);
