@@ -10,6 +10,7 @@ use crate::StorageError;
 use crate::compaction::tombstones::BlockTombstones;
 use crate::head::Layout;
 use crate::identity::SeriesId;
+use crate::maintain::Upkeep;
 use crate::store::Store;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::view::{LiveBlock, View};
@@ -23,11 +24,12 @@ const RECORD_BYTES: usize = 4 << 20;
 impl Store {
     /// Deletes the samples in a time range, ends inclusive, in milliseconds, of every series that passes one of the
     /// matcher lists; returns once that is durable. What comes later is not touched, unless it is late and its time was
-    /// deleted. On an error part of it may be deleted.
+    /// deleted. On an error part of it may be deleted, and what is hidden then may be seen again if the process ends before
+    /// maintenance has run.
     pub fn delete(&self, any_of: &[Vec<Matcher>], start_ms: i64, end_ms: i64) -> Result<(), AppendError> {
         // Nothing is on its way from a segment to a block or from one block to another.
-        let upkeep = self.upkeep_soon();
-        self.delete_in_blocks(any_of, start_ms, end_ms)
+        let mut upkeep = self.upkeep_soon();
+        self.delete_in_blocks(&mut upkeep, any_of, start_ms, end_ms)
             .map_err(|error| AppendError::Log(error.to_string()))?;
         let position = {
             // Alone: every sample is before or after it.
@@ -57,9 +59,11 @@ impl Store {
         self.log.wait_durable(position).map_err(AppendError::Log)
     }
 
-    /// The same in blocks. One whose index is damaged does not keep the others from it.
+    /// The same in blocks. One whose index is damaged does not keep the others from it. What could not be stored is hidden
+    /// all the same and stored by maintenance: it may be on disk, and a start must not be what makes samples go.
     fn delete_in_blocks(
         &self,
+        upkeep: &mut Upkeep,
         any_of: &[Vec<Matcher>],
         start_ms: i64,
         end_ms: i64,
@@ -67,38 +71,33 @@ impl Store {
         let mut view = View::clone(&self.view.load());
         let mut failed = Ok(());
         for live in view.blocks.iter_mut().filter(|live| live.overlaps(start_ms, end_ms)) {
-            match self.delete_in_block(live, any_of, start_ms, end_ms) {
-                Ok(Some(changed)) => *live = Arc::new(changed),
+            match without_in_block(live, any_of, start_ms, end_ms) {
+                Ok(Some(changed)) => {
+                    upkeep.unstored.push(changed.name());
+                    *live = Arc::new(changed);
+                }
                 Ok(None) => {}
                 Err(error) => failed = failed.and(Err(error)),
             }
         }
         self.view.store(Arc::new(view));
-        failed
+        failed.and(self.store_tombstones(upkeep))
     }
 
-    /// The block with what is deleted now, durably; `None` where that is no change.
-    fn delete_in_block(
-        &self,
-        live: &LiveBlock,
-        any_of: &[Vec<Matcher>],
-        start_ms: i64,
-        end_ms: i64,
-    ) -> Result<Option<LiveBlock>, StorageError> {
-        let mut rows = RoaringBitmap::new();
-        for matchers in any_of {
-            rows |= live.block.rows(matchers)?;
-        }
-        let meta = live.block.meta();
-        let mut tombstones = BlockTombstones::clone(&live.tombstones);
-        for row in rows {
-            tombstones.add(row, start_ms.max(meta.min_ms), end_ms.min(meta.max_ms));
-        }
-        if tombstones == *live.tombstones {
-            return Ok(None);
-        }
-        tombstones.store(&self.blocks, live.name())?;
-        Ok(Some(LiveBlock { block: Arc::clone(&live.block), tombstones: Arc::new(tombstones) }))
+    /// Stores what was deleted of blocks and is not known to be on disk. What fails is tried again by the next tick.
+    pub(crate) fn store_tombstones(&self, upkeep: &mut Upkeep) -> Result<(), StorageError> {
+        let view = self.view.load();
+        let mut failed = Ok(());
+        upkeep.unstored.retain(|&name| {
+            let Some(live) = view.blocks.iter().find(|live| live.name() == name) else { return false };
+            let stored = live.tombstones.store(&self.blocks, name);
+            let is_unstored = stored.is_err();
+            if failed.is_ok() {
+                failed = stored;
+            }
+            is_unstored
+        });
+        failed
     }
 
     fn log_tombstones(&self, tombstones: &[Tombstone]) -> Result<(), String> {
@@ -111,6 +110,28 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// The block with what is deleted now; `None` where that is no change.
+fn without_in_block(
+    live: &LiveBlock,
+    any_of: &[Vec<Matcher>],
+    start_ms: i64,
+    end_ms: i64,
+) -> Result<Option<LiveBlock>, StorageError> {
+    let mut rows = RoaringBitmap::new();
+    for matchers in any_of {
+        rows |= live.block.rows(matchers)?;
+    }
+    let meta = live.block.meta();
+    let mut tombstones = BlockTombstones::clone(&live.tombstones);
+    for row in rows {
+        tombstones.add(row, start_ms.max(meta.min_ms), end_ms.min(meta.max_ms));
+    }
+    if tombstones == *live.tombstones {
+        return Ok(None);
+    }
+    Ok(Some(LiveBlock { block: Arc::clone(&live.block), tombstones: Arc::new(tombstones) }))
 }
 
 /// No sample of the series is newer; `None` where it has none. What the head knows holds from `forgotten_ms` on: before,

@@ -61,6 +61,8 @@ pub(crate) struct Upkeep {
     pub(crate) usage: Usage,
     /// The wall clock as far as it is believed.
     pub(crate) believed: Believed,
+    /// Blocks of which more is deleted in the view than is known to be on disk.
+    pub(crate) unstored: Vec<NamedBlock>,
     pub(crate) expiry: Retry,
     merging: Retry,
     pub(crate) compacting: Retry,
@@ -120,6 +122,7 @@ impl Upkeep {
             unnamed_blocks: Vec::new(),
             usage: Usage::default(),
             believed: Believed::at_start(i64::MIN, i64::MIN, now),
+            unstored: Vec::new(),
             expiry: Retry::default(),
             merging: Retry::default(),
             compacting: Retry::default(),
@@ -152,6 +155,7 @@ impl Store {
         }
         // What nobody waited for. A failure shows in the log's state and is cured by the seal below.
         let _ = self.log.sync();
+        let stored = self.store_tombstones(&mut upkeep);
         self.expire_snapshots();
         self.serve_snapshots(&mut upkeep);
         // What fails does not keep what comes after it from running: a seal heals the log.
@@ -173,7 +177,8 @@ impl Store {
         let scratch: usize = self.scratches.lock().iter().map(Scratch::bytes).sum();
         self.budget.set(Part::Wal, scratch as u64);
         self.budget.set(Part::Annotations, self.exemplars.bytes() + self.families.bytes());
-        done.wal_removed += expired.and(sealed).and(cut).and(merged).and(compacted).and(covered)?;
+        done.wal_removed +=
+            stored.and(expired).and(sealed).and(cut).and(merged).and(compacted).and(covered)?;
         Ok(done)
     }
 
@@ -182,6 +187,9 @@ impl Store {
         let mut upkeep = self.upkeep.lock();
         // Appends that got past the flag are through once the gate was held alone.
         drop(self.gate.write());
+        if let Err(error) = self.store_tombstones(&mut upkeep) {
+            tracing::warn!(%error, "a deletion that failed is not on disk: its samples may be seen again");
+        }
         let idle =
             self.head_figures().samples == 0 && upkeep.pending.is_none() && self.log.broken().is_none();
         // No segment holds exemplars and metadata: the log must, durably.

@@ -69,6 +69,7 @@ impl Store {
         if !wanted.skip_head {
             self.seal(upkeep, &mut Maintenance::default())?;
         }
+        self.store_tombstones(upkeep)?;
         let now_ms = self.clock.now_ms();
         let mut info = SnapshotInfo::new(self.snapshots.new_name(now_ms), wanted, now_ms);
         info.describe(&self.view.load());

@@ -73,6 +73,10 @@ enum Place {
     Before,
 }
 
+fn covers(ranges: &[(i64, i64)], time_ms: i64) -> bool {
+    ranges.iter().any(|&(from_ms, to_ms)| (from_ms..=to_ms).contains(&time_ms))
+}
+
 #[derive(Default)]
 pub struct Oracle {
     cells: BTreeMap<u32, BTreeMap<i64, Cell>>,
@@ -84,6 +88,10 @@ pub struct Oracle {
     deleted: BTreeMap<u32, Vec<(i64, i64)>>,
     /// Newest sample of a series among those that were deleted: files may hold it for long.
     deleted_newest: BTreeMap<u32, i64>,
+    /// Times of a series, ends inclusive, that a deletion which failed may have hidden and not stored yet.
+    unsettled: BTreeMap<u32, Vec<(i64, i64)>>,
+    /// What such a deletion hid: without background work in between, the next process may show it again.
+    hidden: Vec<(u32, i64, Cell)>,
     newest: (i64, i64),
     forgotten_ms: i64,
     /// Samples before this may be gone: the highest bound of retention that background work has seen.
@@ -289,8 +297,7 @@ impl Oracle {
 
     /// Whether a time of a series was deleted: what is answered there may depend on which files still hold it.
     pub fn is_deleted(&self, series: u32, time_ms: i64) -> bool {
-        let ranges = self.deleted.get(&series);
-        ranges.is_some_and(|ranges| ranges.iter().any(|&(from, to)| (from..=to).contains(&time_ms)))
+        self.deleted.get(&series).is_some_and(|ranges| covers(ranges, time_ms))
     }
 
     /// A deletion came back, or failed and may have done part of its work.
@@ -307,6 +314,9 @@ impl Oracle {
         }
         for (&series, cells) in self.cells.iter_mut().filter(|&(&series, _)| wanted(series)) {
             self.deleted.entry(series).or_default().push((start_ms, end_ms));
+            if !is_certain {
+                self.unsettled.entry(series).or_default().push((start_ms, end_ms));
+            }
             let Some((&newest_ms, _)) = cells.range(start_ms..=end_ms).next_back() else { continue };
             let newest = self.deleted_newest.entry(series).or_insert(newest_ms);
             *newest = newest_ms.max(*newest);
@@ -320,6 +330,19 @@ impl Oracle {
         }
         self.cells.retain(|_, cells| !cells.is_empty());
         samples
+    }
+
+    /// Background work stored what deletions hid.
+    pub fn deletions_settled(&mut self) {
+        self.unsettled.clear();
+        self.hidden.clear();
+    }
+
+    /// The process ended: what it had only hidden may be seen again.
+    fn unhide(&mut self) {
+        for (series, time_ms, cell) in self.hidden.drain(..) {
+            self.cells.entry(series).or_default().entry(time_ms).or_insert(cell);
+        }
     }
 
     // --- Failures ------------------------------------------------------------------------------------------------
@@ -337,11 +360,13 @@ impl Oracle {
 
     /// The power failed.
     pub fn power_failed(&mut self) {
+        self.unhide();
         self.change(|state| if state < State::Durable { State::Maybe } else { state });
     }
 
     /// The process was killed.
     pub fn killed(&mut self) {
+        self.unhide();
         self.change(|state| if state < State::Written { State::Maybe } else { state });
     }
 
@@ -365,6 +390,7 @@ impl Oracle {
         let none = BTreeMap::new();
         let certain_from_ms = self.certain_from_ms;
         let (gone, mut lost) = (&mut self.gone, None);
+        let (unsettled, hidden) = (&self.unsettled, &mut self.hidden);
         for (series, cells) in &mut self.cells {
             let read = contents.get(series).unwrap_or(&none);
             cells.retain(|time, cell| {
@@ -372,6 +398,10 @@ impl Oracle {
                     cell.values = vec![bits];
                     cell.state = cell.state.max(State::Seen);
                     return true;
+                }
+                let is_unsettled = unsettled.get(series).is_some_and(|ranges| covers(ranges, *time));
+                if is_unsettled && cell.state == State::Maybe {
+                    hidden.push((*series, *time, cell.clone()));
                 }
                 if *time < certain_from_ms {
                     let gone_ms = gone.entry(*series).or_insert(*time);
@@ -394,6 +424,7 @@ impl Oracle {
 
     /// A new process knows only what is there.
     pub fn restarted(&mut self) {
+        self.deletions_settled();
         self.gone.clear();
         self.forgotten_ms = i64::MIN;
         self.newest = (self.max_time_ms(), self.max_time_ms().max(self.max_deleted_ms()));

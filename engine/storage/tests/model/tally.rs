@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 
 /// What must have happened at least once for each seed, over many seeds.
-const DEMANDED: [&str; 32] = [
+const DEMANDED: [&str; 33] = [
     "appends",
     "failed appends",
     "samples",
@@ -35,6 +35,7 @@ const DEMANDED: [&str; 32] = [
     "samples deleted",
     "compactions",
     "blocks cleaned",
+    "snapshots opened",
 ];
 
 #[derive(Default)]

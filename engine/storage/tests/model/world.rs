@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metricsstore_budget::Level;
 use metricsstore_model::{Acknowledge, AppendError, Origin, Refusal, Verdicts};
-use metricsstore_storage::{Store, WalSync};
+use metricsstore_storage::{NewSnapshot, Store, WalSync};
 use metricsstore_vfs::Files;
 use metricsstore_vfs::sim::Fault;
 
@@ -86,7 +86,8 @@ impl World {
 
     fn step(&mut self) {
         match self.random.below(1000) {
-            0..740 => self.append(),
+            0..736 => self.append(),
+            736..740 => self.snapshot(),
             740..800 => self.pass_time(),
             800..870 => _ = self.maintain(),
             870..895 => self.check(),
@@ -297,6 +298,7 @@ impl World {
                 self.tally.count("compactions", u64::from(done.compacted > 0));
                 self.tally.count("segments expired", u64::from(done.expired));
                 self.tally.count("series removed", done.series_removed);
+                self.oracle.deletions_settled();
                 if store.stats().read_only.is_none() {
                     // What nobody waited for was synced too.
                     self.oracle.all_seen_durable();
@@ -322,6 +324,32 @@ impl World {
         assert!(store.stats().read_only.is_none(), "{}: the store stays read-only", self.context());
         self.disturbed = false;
         self.append();
+    }
+
+    /// A snapshot opens as a store with the same contents.
+    fn snapshot(&mut self) {
+        let Some(store) = self.store.clone() else { return };
+        self.oracle.may_seal(self.bounds());
+        let wanted = NewSnapshot { skip_head: false, owner: "model".into(), ttl: None };
+        let info = match store.snapshot(&wanted) {
+            Ok(info) => info,
+            Err(error) => {
+                assert!(self.disturbed, "{}: nothing fails, and yet no snapshot: {error}", self.context());
+                return;
+            }
+        };
+        if self.disturbed {
+            return;
+        }
+        let place = Path::new(DIR).join("snapshots").join(info.name);
+        let mut copy = Machine::new(self.seed);
+        (copy.files, copy.clock) = (self.machine.files.clone(), self.machine.clock.clone());
+        copy.options = metricsstore_storage::StoreOptions { dir: place, ..self.machine.options.clone() };
+        copy.options.retention_ms = Some(self.retention_ms);
+        let opened = copy.open();
+        let (found, wanted) = (read_all(&opened), read_all(&store));
+        assert!(found == wanted, "{}: a snapshot has other contents", self.context());
+        self.tally.count("snapshots opened", 1);
     }
 
     fn press(&mut self) {
@@ -548,9 +576,10 @@ impl World {
         self.machine.files.power_off_at(nth);
         self.append();
         self.maintain();
-        match self.random.below(4) {
+        match self.random.below(5) {
             0 => self.delete(),
             1 => self.clean(),
+            2 => self.snapshot(),
             _ => {
                 self.append();
                 self.append();
