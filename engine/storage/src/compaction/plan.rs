@@ -27,7 +27,7 @@ pub(crate) struct Candidate<'m> {
     pub(crate) meta: &'m BlockMeta,
     /// About how much of it is deleted, from 0 to 1.
     pub(crate) deleted: f64,
-    /// Whether it must stay as it is for now.
+    /// Whether a shipper has yet to take it: until then it is not merged.
     pub(crate) is_held: bool,
 }
 

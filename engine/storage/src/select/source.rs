@@ -10,6 +10,7 @@ use super::Select;
 use super::rows::MergedRows;
 use crate::StorageError;
 use crate::block::Block;
+use crate::identity::Identity;
 use crate::kinds::KindsSelect;
 use crate::store::Store;
 use crate::view::{LiveBlock, View};
@@ -40,6 +41,19 @@ impl Store {
         }
         (within, view.blocks_within(start_ms, end_ms))
     }
+
+    /// What identity answers of the series with samples in head and segments in a time range, and the blocks of that range,
+    /// as of one moment.
+    fn ask<T>(
+        &self,
+        start_ms: i64,
+        end_ms: i64,
+        identity: impl FnOnce(&Identity, &RoaringBitmap) -> T,
+    ) -> (T, Vec<Arc<LiveBlock>>) {
+        let _gate = self.gate.read();
+        let (within, blocks) = self.within(start_ms, end_ms);
+        (identity(&self.identity, &within), blocks)
+    }
 }
 
 impl Source for Store {
@@ -66,11 +80,8 @@ impl Source for Store {
         end_ms: i64,
         limit: usize,
     ) -> Result<Limited<String>, ReadError> {
-        let (live, blocks) = {
-            let _gate = self.gate.read();
-            let (within, blocks) = self.within(start_ms, end_ms);
-            (self.identity.label_names(any_of, Some(&within), limit), blocks)
-        };
+        let (live, blocks) =
+            self.ask(start_ms, end_ms, |identity, within| identity.label_names(any_of, Some(within), limit));
         united(live, &blocks, limit, |block| block.label_names(rows_of(block, any_of)?.as_ref()))
     }
 
@@ -82,11 +93,9 @@ impl Source for Store {
         end_ms: i64,
         limit: usize,
     ) -> Result<Limited<String>, ReadError> {
-        let (live, blocks) = {
-            let _gate = self.gate.read();
-            let (within, blocks) = self.within(start_ms, end_ms);
-            (self.identity.label_values(name, any_of, Some(&within), limit), blocks)
-        };
+        let (live, blocks) = self.ask(start_ms, end_ms, |identity, within| {
+            identity.label_values(name, any_of, Some(within), limit)
+        });
         united(live, &blocks, limit, |block| block.label_values(name, rows_of(block, any_of)?.as_ref()))
     }
 
@@ -97,11 +106,8 @@ impl Source for Store {
         end_ms: i64,
         limit: usize,
     ) -> Result<Limited<LabelBuf>, ReadError> {
-        let (live, blocks) = {
-            let _gate = self.gate.read();
-            let (within, blocks) = self.within(start_ms, end_ms);
-            (self.identity.series(any_of, Some(&within), limit), blocks)
-        };
+        let (live, blocks) =
+            self.ask(start_ms, end_ms, |identity, within| identity.series(any_of, Some(within), limit));
         if blocks.is_empty() { Ok(live) } else { Ok(united_series(live, &blocks, any_of, limit)?) }
     }
 }

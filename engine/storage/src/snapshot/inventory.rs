@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
+use jiff::Timestamp;
 use metricsstore_vfs::Files;
 use serde::{Deserialize, Serialize};
 
@@ -347,21 +348,9 @@ fn is_name(text: &str) -> bool {
         })
 }
 
-/// `20171210T211224Z`, by the civil calendar.
+/// `20171210T211224Z`; the epoch for a time that no calendar has.
 fn basic_time(ms: i64) -> String {
-    let seconds = ms.max(0) / 1000;
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of the year 0, in eras of 400 years (Howard Hinnant's algorithm).
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{:02}Z", second % 60)
+    Timestamp::from_millisecond(ms.max(0)).unwrap_or_default().strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
 #[cfg(test)]

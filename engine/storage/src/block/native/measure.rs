@@ -111,7 +111,7 @@ fn print_times(block: &Arc<NativeBlock>) {
 }
 
 #[test]
-#[ignore = "prints what blocks take, for whoever wants to know"]
+#[ignore = "a measurement: it prints what blocks take"]
 fn sizes_and_times_of_a_block_of_62_500_series() {
     for is_cold in [false, true] {
         let files: Arc<dyn Files> = Arc::new(SimFiles::new(1));

@@ -153,7 +153,7 @@ impl Bench {
 }
 
 #[test]
-#[ignore = "measures"]
+#[ignore = "a measurement: it prints what selects take"]
 fn selects_over_native_blocks() {
     for is_cold in [false, true] {
         let bench = Bench::open(50_000, 4, Format::Native, is_cold);
@@ -173,7 +173,7 @@ fn selects_over_native_blocks() {
 }
 
 #[test]
-#[ignore = "measures"]
+#[ignore = "a measurement: it prints what selects take"]
 fn joins_of_many_blocks() {
     let bench = Bench::open(62_500, 8, Format::Native, false);
     for _ in 0..5 {
